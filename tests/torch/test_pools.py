@@ -85,6 +85,38 @@ def test_a_block_outlives_its_pool(probe, pool, blocks):
     assert torch.cuda.memory_allocated(0) <= allocated - 5 * MIB
 
 
+def reserved():
+    return torch._C._cuda_memoryStats(0)["reserved_bytes"]["all"]["current"]
+
+
+@pytest.mark.parametrize("end", ["release", "empty cache"])
+def test_a_block_of_an_ended_pool_is_kept_for_the_graph_that_is_captured_when_it_is_freed(probe, blocks, end):
+    first, second = (next(numbers), 0), (next(numbers), 0)
+    torch._C._cuda_emptyCache()
+    before = reserved()
+    probe.create_pool(*first)
+    (block,) = inside(probe, first, blocks, 8 * MIB)
+    probe.release_pool(*first)  # the graph is reset; its output lives
+    held = reserved()
+    assert held >= before + 8 * MIB
+    probe.create_pool(*second)
+    allocated = torch._C._cuda_memoryStats(0)["allocated_bytes"]["all"]["current"]
+    probe.begin_pool(*second)
+    blocks.free(block)  # the graph that is captured may read it
+    assert torch._C._cuda_memoryStats(0)["allocated_bytes"]["all"]["current"] == allocated - 8 * MIB
+    assert reserved() >= held
+    probe.end_pool(*second)
+    assert reserved() >= held
+    probe.release_pool(*second)
+    assert reserved() >= held  # the graph is there
+    if end == "release":
+        probe.release_pool(*second)
+    torch._C._cuda_emptyCache()
+    assert reserved() == before
+    while probe.pool_use_count(*second) > 0:
+        probe.release_pool(*second)
+
+
 def test_figures_count_pools(probe, pool, blocks):
     before = torch.cuda.memory_stats(0)
     inside(probe, pool, blocks, 10 * MIB, 100)

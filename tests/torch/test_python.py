@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What Python sees: torch.cuda.memory_stats and its relatives, torch.accelerator, fractions, errors."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -109,6 +112,21 @@ def test_a_fraction_is_a_limit(blocks, limited):
     blocks.alloc(1000 * MIB)  # the program goes on, with the memory that was freed
     torch.cuda.set_per_process_memory_fraction(1.0, 0)
     blocks.alloc(3 * GIB)
+
+
+@pytest.mark.parametrize("fraction", ["0.0", "0.5", "1.0"])
+def test_the_fraction_of_the_settings_is_a_limit(fraction):
+    script = ("import door, torch; door.install('loch'); torch.cuda._initialized = True\n"
+              "print(torch.cuda.get_per_process_memory_fraction(0))\n"
+              "try:\n"
+              "    torch._C._cuda_cudaCachingAllocator_raw_alloc(5 << 30, 0)\n"
+              "    print('served')\n"
+              "except torch.OutOfMemoryError:\n"
+              "    print('refused')\n")
+    environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": f"per_process_memory_fraction:{fraction}",
+                   "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [fraction, "served" if fraction == "1.0" else "refused"], done.stderr
 
 
 def test_wrong_fractions():

@@ -186,12 +186,15 @@ static void count_private(Pool &pool, const Large &block, int64_t sign)
 {
     pool.live.requested.fetch_add(sign * static_cast<int64_t>(block.requested), std::memory_order_relaxed);
     pool.live.allocated.fetch_add(sign * static_cast<int64_t>(block.allocated), std::memory_order_relaxed);
-    if (sign > 0) {
-        pool.live.count.fetch_add(1, std::memory_order_relaxed);
-        note_private_peak(*pool.device);
-    } else if (pool.live.count.fetch_sub(1) == 1) {
-        retire_if_empty(pool); // the record may belong to another pool now
-    }
+    if (sign < 0) return;
+    pool.live.count.fetch_add(1, std::memory_order_relaxed);
+    note_private_peak(*pool.device);
+}
+
+// Counts that Loch has a block of a private pool back.
+static void leave_private(Pool &pool)
+{
+    if (pool.live.count.fetch_sub(1) == 1) retire_if_empty(pool); // the record may belong to another pool now
 }
 
 // Returns whether an allocation is noted. Segments of private pools always know their pool: NCCL registers them by it.
@@ -296,15 +299,16 @@ static inline loch_status free_counted(Pool &pool, void *ptr)
     return status;
 }
 
-// Frees a block of a private pool. The last block of a released pool ends it, so its frees hold the device's lock:
-// others look at the pool under that lock. Memory of a foreign allocator is never looked at then.
-static loch_status free_private(Pool &pool, void *ptr)
+// Frees a block of a private pool, or keeps it for graphs. The last block of a released pool ends it, so its frees hold
+// the device's lock: others look at the pool under that lock. Memory of a foreign allocator is never looked at then.
+static loch_status free_private(Pool &pool, void *ptr, size_t bytes, bool *is_kept)
 {
     std::shared_lock<std::shared_mutex> present(pool.ending);
     if (!pool.is_released || pool.source) return free_counted(pool, ptr);
     present.unlock();
     const std::lock_guard<std::mutex> held(pool.device->lock);
-    return free_counted(pool, ptr);
+    *is_kept = keep_for_graphs(pool, ptr, bytes);
+    return *is_kept ? LOCH_OK : free_counted(pool, ptr);
 }
 
 void free_to(Pool &pool, void *ptr)
@@ -313,10 +317,24 @@ void free_to(Pool &pool, void *ptr)
     const bool is_private = pool.is_private, is_reported = c10::memoryProfilingEnabled();
     const Large block = is_private || is_reported ? sizes_of(pool, ptr) : Large{0, 0};
     if (rare.load(std::memory_order_relaxed) & kRareHistory) note_free(pool, ptr);
-    const loch_status status = is_private ? free_private(pool, ptr) : free_counted(pool, ptr);
+    bool is_kept = false;
+    const loch_status status =
+        is_private ? free_private(pool, ptr, block.allocated, &is_kept) : free_counted(pool, ptr);
     if (C10_UNLIKELY(status != LOCH_OK)) fail_free(ptr, status);
     if (is_private) count_private(pool, block, -1);
+    if (!is_kept && is_private) leave_private(pool);
     if (is_reported) report(device, ptr, -static_cast<int64_t>(block.allocated));
+}
+
+void free_kept(const Kept &block)
+{
+    loch_status status;
+    {
+        const std::lock_guard<std::mutex> held(block.pool->device->lock);
+        status = free_counted(*block.pool, block.address);
+    }
+    if (C10_UNLIKELY(status != LOCH_OK)) fail_free(block.address, status);
+    leave_private(*block.pool);
 }
 
 C10_NOINLINE static void free_rarely(void *ptr)

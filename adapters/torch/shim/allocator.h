@@ -66,6 +66,14 @@ constexpr int kDevicesMax = 128;              // PyTorch numbers devices by a si
 // --- objects ---
 
 struct Device;
+struct Pool;
+
+// A block that PyTorch has freed and that Loch still has.
+struct Kept {
+    Pool *pool;
+    void *address;
+    size_t bytes; // allocated
+};
 
 // Counts that several threads change.
 struct Counts {
@@ -90,6 +98,7 @@ struct Pool {
     bool is_unsplit = false;               // every block has granules of its own
     bool is_released = false;              // use_count fell to 0, and the reference was released
     std::shared_ptr<CUDAAllocator> source; // foreign allocator of its segments
+    std::vector<Kept> kept;                // blocks of ended pools that its graphs may use (pools.cpp)
 };
 
 // Allocations whose stream passes the filter go to the pool.
@@ -206,6 +215,7 @@ void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream);
 // Counts, marks and reports a block that was made in a pool by another call.
 void count_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream);
 void free_to(Pool &pool, void *ptr); // frees a live block of the pool; throws
+void free_kept(const Kept &block);   // frees a block that was kept. Device::lock is not held.
 // Returns the pool, the device and the stream that the thread allocates from now.
 Pool &choose_pool(Device **device, cudaStream_t *stream);
 
@@ -218,6 +228,7 @@ void *reclaim_and_allocate(Pool *&pool, const loch_request &request, loch_status
 // --- statistics.cpp ---
 
 Base *make_base();
+size_t limit_of(const Device &device, double fraction); // bytes of the main pool that a fraction allows; 0 for no limit
 std::pair<size_t, size_t> sum_bytes(Device &device); // allocated and reserved bytes, of all pools of a device
 void note_private_peak(Device &device);              // a private pool has allocated
 Pool &direct_pool(Device &device);
@@ -231,6 +242,9 @@ Pool *make_pool(Device &device, MempoolId_t id, const char *name, const loch_poo
 void release_pool(Pool &pool);              // takes one from use_count; ends the pool at 0. Device::lock is not held.
 void retire_if_empty(Pool &pool);           // forgets a pool that is gone and whose last block was freed
 void release_waiting_pools(Device &device); // ends pools whose end had to wait for captures
+// Keeps a freed block of an ended pool for the graphs that are captured now. Returns false if there are none.
+// Device::lock is held.
+bool keep_for_graphs(Pool &pool, void *ptr, size_t bytes);
 
 // --- history.cpp: called while kRareHistory is set; note_request and note_alloc for private pools always ---
 

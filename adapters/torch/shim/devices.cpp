@@ -3,6 +3,7 @@
 // added, and published when they are complete.
 #include "allocator.h"
 
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <loch/device.h>
@@ -80,7 +81,6 @@ static Device *make_device(int number)
     const std::string name = device_name(number), pool_name = "torch cuda:" + std::to_string(number);
     loch_pool_options options{};
     options.size = sizeof options;
-    options.limit_bytes = settings().limit_bytes;
     loch_device_properties properties{};
     properties.size = sizeof properties;
     device->number = number;
@@ -88,6 +88,8 @@ static Device *make_device(int number)
     check("open a device", loch_device_open(name.c_str(), &device->loch));
     check("read a device's properties", loch_device_get_properties(device->loch, &properties));
     device->total_bytes = properties.total_bytes;
+    device->fraction = c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig::per_process_memory_fraction();
+    options.limit_bytes = limit_of(*device, device->fraction);
     options.handle = handle_options(device->loch);
     options.captures = LOCH_POOL_CAPTURES_ELSEWHERE; // PyTorch routes the requests of captures to private pools
     check("make a pool", loch_pool_create(device->loch, pool_name.c_str(), &options, &device->main.loch));

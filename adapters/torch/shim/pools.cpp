@@ -5,6 +5,10 @@
 // A pool ends when its use count falls to 0. Its free memory goes back then, and the memory of live blocks when they
 // are freed. The end waits for the device, which no capture allows; so while something is routed to a pool, the end
 // waits for that, too.
+//
+// A graph may use a block of a pool that has ended: a tensor of a graph that was reset, read by the next one and freed
+// while that is captured. Its memory would be unmapped by then. So the block is kept until the pool of the capture ends,
+// or emptyCache gives all back. The native allocator keeps such memory until emptyCache.
 #include "allocator.h"
 #include "source.h"
 
@@ -126,19 +130,56 @@ static Pool *make_private(Device &device, MempoolId_t id, const std::string &tag
 
 // --- ending ---
 
+static bool has_routes(const Device &device)
+{
+    return device.routes && !device.routes->empty();
+}
+
+bool keep_for_graphs(Pool &pool, void *ptr, size_t bytes)
+{
+    const Device &device = *pool.device;
+    if (!has_routes(device)) return false;
+    device.routes->back().pool->kept.push_back({&pool, ptr, bytes});
+    return true;
+}
+
+static void free_all(const std::vector<Kept> &kept)
+{
+    for (const Kept &block : kept)
+        free_kept(block);
+}
+
 // Ends a pool without users, unless something is routed to a pool.
 static void end_pool(Pool &pool)
 {
     Device &device = *pool.device;
     loch_allocator *ended = nullptr;
+    std::vector<Kept> kept;
     {
         const std::lock_guard<std::mutex> held(device.lock);
-        if (pool.use_count > 0 || pool.is_released || (device.routes && !device.routes->empty())) return;
+        if (pool.use_count > 0 || pool.is_released || has_routes(device)) return;
         hide_owner(pool);
         ended = pool.loch;
+        kept.swap(pool.kept);
     }
     loch_allocator_release(ended);
     retire_if_empty(pool);
+    free_all(kept);
+}
+
+// Frees the blocks that are kept for graphs, unless something is routed to a pool.
+static void free_kept_blocks(Device &device)
+{
+    std::vector<Kept> kept;
+    {
+        const std::lock_guard<std::mutex> held(device.lock);
+        if (has_routes(device)) return;
+        for (Pool *pool : device.pools) {
+            kept.insert(kept.end(), pool->kept.begin(), pool->kept.end());
+            pool->kept.clear();
+        }
+    }
+    free_all(kept);
 }
 
 void retire_if_empty(Pool &pool)
@@ -198,8 +239,9 @@ static bool replace_pool(Device &device, MempoolId_t id, bool is_unsplit)
     {
         const std::lock_guard<std::mutex> held(device.lock);
         Pool &pool = require_pool(device, id);
-        if (!pool.is_private || pool.live.count.load() != 0 || (device.routes && !device.routes->empty())) return false;
+        if (!pool.is_private || pool.live.count.load() != 0 || has_routes(device)) return false;
         Pool *fresh = make_private(device, id, pool.tag, pool.source, is_unsplit);
+        fresh->kept.swap(pool.kept);
         fresh->use_count = pool.use_count;
         fresh->is_on_oom = pool.is_on_oom;
         pool.use_count = 0;
@@ -352,6 +394,7 @@ static void empty_device(Device &device, MempoolId_t id)
 {
     release_waiting_pools(device);
     if (!is_main(id)) return empty_private(device, id);
+    free_kept_blocks(device);
     empty_regions(device);
     check("trim a pool", loch_allocator_trim(device.main.loch, 0, nullptr));
 }

@@ -108,7 +108,10 @@ static Figures look_at_private(Device &device, Look *look)
     for (Pool *pool : device.pools) {
         const Figures live = read(pool->live);
         sum = sum + live;
+        sum.count -= static_cast<int64_t>(pool->kept.size()); // freed for PyTorch, and counted by their own pools
         if (!look) continue;
+        for (const Kept &block : pool->kept)
+            look->reserved += static_cast<int64_t>(block.bytes);
         if (pool->is_released)
             look->reserved += live.allocated;
         else
@@ -290,16 +293,19 @@ double Allocator::getMemoryFraction(DeviceIndex number)
     return device.fraction;
 }
 
+size_t limit_of(const Device &device, double fraction)
+{
+    const size_t limit = settings().limit_bytes;
+    if (fraction >= 1) return limit;
+    const auto allowed = static_cast<size_t>(fraction * static_cast<double>(device.total_bytes));
+    return std::max(size_t{1}, limit ? std::min(limit, allowed) : allowed); // Loch takes 0 for no limit
+}
+
 void Allocator::setMemoryFraction(double fraction, DeviceIndex number)
 {
     TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1, "invalid fraction: ", fraction, ". Please set within [0, 1].");
     Device &device = open_device(number);
-    size_t limit = settings().limit_bytes;
-    if (fraction < 1) { // Loch takes 0 for no limit
-        const auto allowed = static_cast<size_t>(fraction * static_cast<double>(device.total_bytes));
-        limit = std::max(size_t{1}, limit ? std::min(limit, allowed) : allowed);
-    }
-    check("set the limit of a device's pool", loch_pool_set_limit(device.main.loch, limit));
+    check("set the limit of a device's pool", loch_pool_set_limit(device.main.loch, limit_of(device, fraction)));
     const std::lock_guard<std::mutex> held(device.lock);
     device.fraction = fraction;
 }

@@ -283,3 +283,29 @@ def test_live_blocks_and_checkpoints_of_a_pool():
     assert float(y[0]) == expected_chain(2.0) and float(w[5]) == expected_chain(expected_chain(2.0))
     del w, third, second, z, y, storage
     assert torch._C._cuda_checkPoolLiveAllocations(0, pool, set())
+
+
+def test_a_graph_reads_the_output_of_one_that_was_reset():
+    """The output is freed while the second graph is captured; the graph that made it is gone by then."""
+    side = torch.cuda.Stream()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(side):
+        a = torch.full((1000,), 1.0, device=GPU)
+        torch.cuda.empty_cache()
+        graph.capture_begin()
+        b = chain(a)
+        graph.capture_end()
+    torch.cuda.current_stream().wait_stream(side)
+    graph.replay()
+    assert bool((b == expected_chain(1.0)).all())
+    graph.reset()
+    with torch.cuda.stream(side):
+        graph.capture_begin()
+        b.fill_(2.0)
+        b = chain(b)
+        graph.capture_end()
+    torch.cuda.current_stream().wait_stream(side)
+    noise = overwrite(count=4)
+    graph.replay()
+    assert bool((b == expected_chain(2.0)).all())
+    del noise
