@@ -12,17 +12,23 @@ CHECKED = unit|parts|contract|fault|stress|environment|fuzz|adapters|cpp|cli|exa
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test torch-shims browser-test fuzz models soak bench docs install wheel python-test clean help
+.PHONY: all demo examples test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test torch-shims browser-test fuzz models soak bench docs install wheel python-test clean help
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 
-demo: ## sets up what is missing, builds, shows the devices and runs the examples
+demo: ## sets up what is missing, builds, and shows in one screen what Loch does
 	@scripts/setup build
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/demo $(BUILD)
+
+examples: ## builds and runs the examples, one after the other
+	@scripts/setup build
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@scripts/examples $(BUILD)
 
 test: ## sets up what is missing, builds, runs every test that needs no GPU
 	@scripts/setup build test python
