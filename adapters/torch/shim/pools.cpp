@@ -7,8 +7,8 @@
 // waits for that, too.
 //
 // A graph may use a block of a pool that has ended: a tensor of a graph that was reset, read by the next one and freed
-// while that is captured. Its memory would be unmapped by then. So the block is kept until the pool of the capture ends,
-// or emptyCache gives all back. The native allocator keeps such memory until emptyCache.
+// while that is captured. Its memory would be unmapped by then. So the block is kept until the pool of the capture
+// ends, or emptyCache gives all back. The native allocator keeps such memory until emptyCache.
 #include "allocator.h"
 #include "source.h"
 

@@ -289,8 +289,8 @@ static void a_pool_without_waits_hands_out_what_no_stream_uses(void **state)
 }
 
 /* Batches whose sizes vary, as training that keeps activations on the host has them: many small blocks, then a large
- * one, freed in reverse while a stream still reads them. The small blocks of the next batch take the small segments that
- * the stream has left, not a part of the large one, which would have to be pinned again. */
+ * one, freed in reverse while a stream still reads them. The small blocks of the next batch take the small segments
+ * that the stream has left, not a part of the large one, which would have to be pinned again. */
 static void blocks_that_streams_have_left_are_used_before_large_segments_are_cut(void **state)
 {
     (void)state;
