@@ -12,7 +12,11 @@ CHECKED = unit|parts|contract|fault|stress|environment|fuzz|adapters|cpp|cli|exa
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
+<<<<<<< HEAD
 .PHONY: all demo examples test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test torch-shims browser-test fuzz models soak bench docs install wheel python-test clean help
+=======
+.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test torch-shims adapters-test browser-test fuzz models soak bench docs install wheel python-test clean help
+>>>>>>> 893f2cb (A target for adapters under the programs that they are made for: make adapters-test)
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
@@ -114,6 +118,12 @@ torch-shims: ## the shims for all versions of PyTorch, into build/lib; downloads
 	@for headers in $(CACHE)/torch/bin/python $(CACHE)/torch-headers/*/torch/include; do \
 	    LOCH_WERROR=1 JOBS=$(JOBS) CUDA_HOME=$$(echo $(CACHE)/torch/lib/python3*/site-packages/nvidia/cu1*) \
 	        scripts/build-torch-shim $$headers $(BUILD)/lib || exit 1; done
+
+adapters-test: ## the adapters under the programs that they are made for; installs those into the cache the first time
+	@scripts/setup build adapters
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@scripts/adapters-test $(BUILD)
 
 wheel: ## the Python package as dist/*.whl, checked, and tried in an empty environment
 	@scripts/setup build wheel
