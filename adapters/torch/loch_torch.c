@@ -5,6 +5,7 @@
  * PyTorch has no way to receive a status from them, so they report failures on stderr. */
 #include "loch_torch.h"
 
+#include <raise.h>
 #include <stdio.h>
 
 /* Alignment that cudaMalloc promises and that libraries above PyTorch rely on. */
@@ -46,7 +47,7 @@ __attribute__((noinline, cold)) static void torch_raise_failure(loch_status stat
 {
     char text[REPORT_MAX];
     torch_explain(status, size, number, text);
-    lochi_torch_raise(text);
+    lochi_raise(text);
     fputs(text, stderr);
 }
 

@@ -67,9 +67,4 @@ lochi_torch_device *lochi_torch_get(int number);
 /* Returns Loch's stream for a cudaStream_t. */
 loch_status lochi_torch_find_stream(lochi_torch_device *device, void *native, loch_stream **out);
 
-/* --- raise.c --- */
-
-/* Throws std::runtime_error(text) with the C++ library of the process; returns if the process has none. */
-void lochi_torch_raise(const char *text);
-
 #endif
