@@ -21,7 +21,7 @@ def get_include() -> str:
 
 
 def get_library(part: str = "") -> str:
-    """The shared library that this process uses, or that of a part: "insight", "torch"."""
+    """The shared library that this process uses, or that of a part: "insight", "onnxruntime", "torch"."""
     name = f"libloch_{part}.so" if part else "libloch.so"
     return _find("lib", name + "*")
 
