@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Throws a C++ exception from C.
  *
- * PyTorch and ONNX Runtime report a failed allocation only by an exception, and the adapters contain no C++. The process
- * has libstdc++, which the engine loaded. Its names and the layout of exceptions are fixed by the C++ ABI, which
- * compilers for Linux share. Frames between the throw and the engine need unwind tables, so the adapters are compiled
- * with -fexceptions. */
+ * PyTorch and ONNX Runtime report a failed allocation only by an exception, and the adapters contain no C++. The
+ * process has libstdc++, which the engine loaded. Its names and the layout of exceptions are fixed by the C++ ABI,
+ * which compilers for Linux share. Frames between the throw and the engine need unwind tables, so the adapters are
+ * compiled with -fexceptions. */
 #include "raise.h"
 
 #include <dlfcn.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Internal header: the part of ONNX Runtime's binary interface that the adapter uses, so that the library builds without
- * ONNX Runtime and serves all versions of it.
+/* Internal header: the part of ONNX Runtime's binary interface that the adapter uses, so that the library builds
+ * without ONNX Runtime and serves all versions of it.
  *
- * OrtApi is a table of functions that only grows at its end, and so is OrtAllocator. tests/adapters/onnxruntime compares
- * everything here with the real header at compile time. */
+ * OrtApi is a table of functions that only grows at its end, and so is OrtAllocator. tests/adapters/onnxruntime
+ * compares everything here with the real header at compile time. */
 #ifndef LOCHI_ONNXRUNTIME_ABI_H
 #define LOCHI_ONNXRUNTIME_ABI_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The allocators that ONNX Runtime calls: one for each name of sessions, all on one pool. Each call is a call of Loch with
- * the tag of the session; all figures are the pool's. */
+/* The allocators that ONNX Runtime calls: one for each name of sessions, all on one pool. Each call is a call of Loch
+ * with the tag of the session; all figures are the pool's. */
 #include "runtime.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The way in for programs that cannot call C: every binding of ONNX Runtime can load a library of custom operators. This
- * library has no operator. ONNX Runtime calls RegisterCustomOps with the options of a session and with its own functions;
- * so it works with ONNX Runtime inside the Python module too, which exports nothing. */
+/* The way in for programs that cannot call C: every binding of ONNX Runtime can load a library of custom operators.
+ * This library has no operator. ONNX Runtime calls RegisterCustomOps with the options of a session and with its own
+ * functions; so it works with ONNX Runtime inside the Python module too, which exports nothing. */
 #include "runtime.h"
 
 #include <errno.h>

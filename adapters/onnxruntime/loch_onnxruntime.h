@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** @file loch_onnxruntime.h
- *  Loch as the allocator of ONNX Runtime on the cpu. A library of its own, libloch_onnxruntime, for ONNX Runtime 1.18 and
- *  later. It needs no header of ONNX Runtime; include it before or after onnxruntime_c_api.h.
+ *  Loch as the allocator of ONNX Runtime on the cpu. A library of its own, libloch_onnxruntime, for ONNX Runtime 1.18
+ *  and later. It needs no header of ONNX Runtime; include it before or after onnxruntime_c_api.h.
  *
  *      loch_onnxruntime *runtime;
  *      LOCH_CHECK(loch_onnxruntime_create(OrtGetApiBase(), env, NULL, &runtime));
@@ -16,10 +16,11 @@
  *  memory under the tag "NAME".
  *
  *  ONNX Runtime keeps one allocator for each environment and gives it to a session when the session is created.
- *  loch_onnxruntime_begin_session exchanges it, so each name has an allocator of its own. No thread may create a session
- *  with environment allocators in the same environment meanwhile, except the thread that is between begin and end.
+ *  loch_onnxruntime_begin_session exchanges it, so each name has an allocator of its own. No thread may create a
+ *  session with environment allocators in the same environment meanwhile, except the thread that is between begin and
+ *  end.
  *
- *  When memory is short, Alloc throws std::runtime_error as ONNX Runtime's own arena does, and the status of Run or
+ *  When memory is short, Alloc throws an exception, as ONNX Runtime's own arena does, and the status of Run or
  *  CreateSession has the sentence of Loch's error record.
  *
  *  Programs without a call of their own load the library as a library of custom operators (RegisterCustomOpsLibrary,
@@ -92,13 +93,13 @@ LOCH_API LOCH_MUST_USE loch_status loch_onnxruntime_begin_session(loch_onnxrunti
 LOCH_API LOCH_MUST_USE loch_status loch_onnxruntime_end_session(loch_onnxruntime *runtime);
 
 /** Reads the statistics of a name: weights and other memory together; a peak is the sum of both peaks, an upper bound.
- *  Set `out->size` before the call. The figures by tag have more: tags "NAME" and "NAME weights" of the pool. E_NOT_FOUND:
- *  no session had this name. */
+ *  Set `out->size` before the call. The figures by tag have more: tags "NAME" and "NAME weights" of the pool.
+ *  E_NOT_FOUND: no session had this name. */
 LOCH_API LOCH_MUST_USE loch_status loch_onnxruntime_get_stats(loch_onnxruntime *runtime, const char *name,
                                                               loch_stats *out);
 
-/** Prints the statistics of the pool and of every name, with weights apart. JSON is an object with the members `pool` and
- *  `sessions`; each session has `run` and `weights`. `format`, `text`, `bytes` and `length` work as in
+/** Prints the statistics of the pool and of every name, with weights apart. JSON is an object with the members `pool`
+ *  and `sessions`; each session has `run` and `weights`. `format`, `text`, `bytes` and `length` work as in
  *  loch_stats_print. */
 LOCH_API LOCH_MUST_USE loch_status loch_onnxruntime_print(loch_onnxruntime *runtime, loch_format format, char *text,
                                                           size_t bytes, size_t *length);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Loch in an environment of ONNX Runtime: which allocator the environment hands to the next session, and the figures of
- * all names.
+/* Loch in an environment of ONNX Runtime: which allocator the environment hands to the next session, and the figures
+ * of all names.
  *
- * Locks: a runtime's `lock` may be held over calls of ONNX Runtime by the user (between begin and end); `names_lock` and
- * the lock of the list are leaves, held over nothing but calls of Loch. */
+ * Locks, in this order: the lock of the list, held over the creation of a runtime; a runtime's `lock`, held by the user
+ * between begin and end; `names_lock`, held over nothing but calls of Loch. ONNX Runtime's own locks come after the
+ * first two. */
 #include "runtime.h"
 
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 /* Longest name of a session with its final zero: with " weights" behind it a tag still fits. */
 #define LOCHI_ORT_NAME_MAX (LOCH_TAG_NAME_MAX - sizeof " weights" + 1)
 
-/* A name of sessions: the allocator that ONNX Runtime calls for them. Changed only by its creation; lives as long as the
- * runtime. */
+/* A name of sessions: the allocator that ONNX Runtime calls for them. Changed only by its creation; lives as long as
+ * the runtime. */
 typedef struct lochi_ort_session {
     lochi_ort_allocator ort; /* first: ONNX Runtime passes its address */
     loch_onnxruntime *runtime;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* A small server on ONNX Runtime: four sessions (two of MiniLM, two of ResNet-50) answer requests of varied shapes. Prints one line of
- * JSON: seconds, memory, and a checksum of all results. bench/onnxruntime/run compiles it and runs it.
+/* A small server on ONNX Runtime: four sessions (two of MiniLM, two of ResNet-50) answer requests of varied shapes.
+ * Prints one line of JSON: seconds, memory, and a checksum of all results. bench/onnxruntime/run.py compiles it and
+ * runs it.
  *
  *   serve LIBRARY MODELS own|shared|loch CLIENTS REQUESTS
  *
- * own: each session has an arena of its own, as ONNX Runtime does by default. shared: one arena of ONNX Runtime for all, by
- * CreateAndRegisterAllocator. loch: the adapter with a pool of its own. CLIENTS threads take requests from one list; each session computes
- * with one thread, so that results do not depend on the machine. */
-#include "loch_onnxruntime.h"
+ * own: each session has an arena of its own, as ONNX Runtime does by default. shared: one arena of ONNX Runtime for
+ * all, by CreateAndRegisterAllocator. loch: the adapter with a pool of its own. CLIENTS threads take requests from one
+ * list; each session computes with one thread, so that results do not depend on the machine. */
+#include <loch_onnxruntime.h>
 
 #include <dlfcn.h>
 #include <onnxruntime_c_api.h>
@@ -62,7 +63,8 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Texts: batches of 1 to 16, lengths of 8 to 256, short ones more often. Pictures: batches of 1 to 8, 160 to 320 pixels in steps of 32. */
+/* Texts: batches of 1 to 16, lengths of 8 to 256, short ones more often. Pictures: batches of 1 to 8, 160 to 320
+ * pixels in steps of 32. */
 static void make_requests(int count)
 {
     uint64_t random = 7;
@@ -166,7 +168,8 @@ static double read_status(const char *name)
     return (double)kib / 1024;
 }
 
-/* What an arena of ONNX Runtime holds from the system, weights included. It never gives back by itself, so the last value is the most. */
+/* What an arena of ONNX Runtime holds from the system, what it reserved for weights included. It never gives back by
+ * itself, so the last value is the most. */
 static double read_arena(OrtSession *session)
 {
     OrtAllocator *allocator;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The adapter under a real ONNX Runtime, whose library is loaded by its path. Results are compared bit for bit with those
- * of sessions that have ONNX Runtime's own arena.
+/* The adapter under a real ONNX Runtime, whose library is loaded by its path. Results are compared bit for bit with
+ * those of sessions that have ONNX Runtime's own arena.
  *
- * LOCH_TEST_LIBRARY is ONNX Runtime's library, LOCH_TEST_ADAPTER the adapter's, LOCH_TEST_MODELS the folder of the models. */
+ * LOCH_TEST_LIBRARY is ONNX Runtime's library, LOCH_TEST_ADAPTER the adapter's, LOCH_TEST_MODELS the folder of the
+ * models. */
 #include "support/test.h"
 #include "abi.h"
 #include "loch_onnxruntime.h"
