@@ -12,11 +12,8 @@ CHECKED = unit|parts|contract|fault|stress|environment|fuzz|adapters|cpp|cli|exa
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
-<<<<<<< HEAD
-.PHONY: all demo examples test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test torch-shims browser-test fuzz models soak bench docs install wheel python-test clean help
-=======
-.PHONY: all demo test check check-address check-thread check-memory arm64-test coverage lint format gpu-test torch-test torch-shims adapters-test browser-test fuzz models soak bench docs install wheel python-test clean help
->>>>>>> 893f2cb (A target for adapters under the programs that they are made for: make adapters-test)
+# Every target is a command, none is a file.
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
 	@scripts/configure $(BUILD)
