@@ -28,6 +28,7 @@ foreach(adapter onnxruntime umf)
         install(FILES adapters/${adapter}/loch_${adapter}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
     endif()
 endforeach()
+install(FILES adapters/arrow/loch_arrow.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS loch_shared loch_static EXPORT loch-targets)
 foreach(part IN LISTS loch_parts)
     set_target_properties(loch_${part} PROPERTIES INSTALL_RPATH "$ORIGIN") # all libraries lie side by side
