@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** @file loch_arrow.hpp
- *  A Loch pool as a memory pool of Apache Arrow (C++). Header only, C++17; newer versions of Arrow need C++20 themselves.
+ *  A Loch pool as a memory pool of Apache Arrow (C++). Header only, C++17; newer versions of Arrow need C++20
+ *  themselves.
  *
  *      #include <loch_arrow.hpp>
  *

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory pool for Python: C functions around loch::arrow_pool, compiled on the user's machine against the Arrow that
- * runs (loch.arrow). Arrow's interface is C++ and changes with each version, so there is no compiled one to ship. */
+/* The memory pool for Python: C functions around loch::arrow_pool, compiled on the user's machine against the Arrow
+ * that runs (loch.arrow). Arrow's interface is C++ and changes with each version, so there is no compiled one to
+ * ship. */
 #include "loch_arrow.hpp"
 
 #include <arrow/util/config.h>

@@ -8,9 +8,9 @@
  * Providers align in different ways. A provider that refuses an alignment says NOT_SUPPORTED, INVALID_ALIGNMENT or
  * INVALID_ARGUMENT. That becomes E_UNSUPPORTED, and the pool takes more bytes and aligns by itself.
  *
- * A provider with IPC is never asked for more than a page of alignment: UMF's OS provider (1.0 to 1.2) cuts the head off
- * an aligned mapping of its file and keeps the offset of the head, so other processes would open wrong memory. It cannot
- * be told by its name, which programs choose and other providers wrap. */
+ * A provider with IPC is never asked for more than a page of alignment: UMF's OS provider (1.0 to 1.2) cuts the head
+ * off an aligned mapping of its file and keeps the offset of the head, so other processes would open wrong memory. Its
+ * name does not tell it: programs choose the name, and other providers wrap it. */
 #include "source.h"
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -3,9 +3,10 @@
  *
  *     bench loch|loch-untagged|system|jemalloc|mimalloc [ROUNDS]
  *
- * Prints one line: the pool, the best CPU time of each piece of work in ms, bytes asked for at most, peak of the process.
+ * Prints one line: the pool, the best CPU time of each piece of work in ms, MiB asked for at most, MiB of the process
+ * at most.
  */
-#include "loch_arrow.hpp"
+#include <loch_arrow.hpp>
 
 #include <arrow/acero/exec_plan.h>
 #include <arrow/acero/options.h>

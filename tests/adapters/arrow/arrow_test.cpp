@@ -44,8 +44,8 @@ loch_stats read_tag(const loch::arrow_pool &pool)
     return stats;
 }
 
-/* All memory is back: Arrow's figures and Loch's say so. Threads of Arrow may drop their last references after the result
- * of a query is there, so this waits for them. */
+/* All memory is back: Arrow's figures and Loch's say so. Threads of Arrow may drop their last references after the
+ * result of a query is there, so this waits for them. */
 void expect_empty(const loch::arrow_pool &pool)
 {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

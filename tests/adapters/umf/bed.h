@@ -27,6 +27,7 @@ typedef struct provider {
     atomic_int result;         /* of the next allocations */
     atomic_int left;           /* allocations before `result` holds; -1 for all of them succeed */
     atomic_bool refuses_frees; /* NOT_SUPPORTED */
+    void *refused;             /* the last address of such a free */
     size_t alignment_max;      /* larger ones are NOT_SUPPORTED; 0 for no limit */
     size_t shift;              /* of the addresses, when no alignment is asked for */
 } provider;
@@ -63,7 +64,10 @@ static umf_result_t provider_alloc(void *self, size_t size, size_t alignment, vo
 static umf_result_t provider_free(void *self, void *address, size_t size)
 {
     provider *p = self;
-    if (atomic_load(&p->refuses_frees)) return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    if (atomic_load(&p->refuses_frees)) {
+        p->refused = address;
+        return UMF_RESULT_ERROR_NOT_SUPPORTED;
+    }
     atomic_fetch_sub(&p->bytes, size);
     free((void *)((uintptr_t)address & ~(uintptr_t)((1 << 16) - 1)));
     return UMF_RESULT_SUCCESS;

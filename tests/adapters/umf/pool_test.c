@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Loch's pool under a real UMF: every function of the table, through UMF's own calls. tests/adapters/umf/run builds this
- * file with the headers of each version of UMF and runs it with that version's library. */
+/* Loch's pool under a real UMF: every function of the table, through UMF's own calls. tests/adapters/umf/run builds
+ * this file with the headers of each version of UMF and runs it with that version's library. */
 #include "bed.h"
 
 /* The declarations of the adapter under another name, to compare them with UMF's. */
 #define umf_memory_pool_ops_t lochi_umf_ops
 #define umf_memory_provider_t lochi_umf_provider_tag
-#include "../../../adapters/umf/interface.h"
+#include "interface.h"
 #undef umf_memory_pool_ops_t
 #undef umf_memory_provider_t
 
@@ -380,6 +380,7 @@ static void a_provider_that_takes_nothing_back_ends_the_pool_with_an_error(void 
     assert_int_not_equal(umfPoolDestroy(bed.pool), UMF_RESULT_SUCCESS);
     assert_true(atomic_load(&bed.memory.bytes) > 0);
     CHECK_UMF(umfMemoryProviderDestroy(bed.provider));
+    free(bed.memory.refused);
     bed_open(&bed, NULL); /* the next pool does not touch the provider that is gone */
     CHECK_UMF(umfPoolFree(bed.pool, take(&bed, 1 << 20)));
     bed_close(&bed);

@@ -4,7 +4,7 @@
  *
  *     private_test LIBLOCH_UMF LIBUMF
  */
-#include "../../../adapters/umf/interface.h"
+#include "interface.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
