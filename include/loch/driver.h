@@ -190,7 +190,8 @@ typedef struct loch_driver {
     /** Returns the default stream of the calling thread; NULL if it is the default stream of the device. Given back
      *  by stream_destroy when the thread or the device ends. */
     loch_status (*stream_thread_default)(void *self, void **out);
-    /** Checks a caller's queue before it is wrapped, and returns the handle to use in `out`. */
+    /** Checks a caller's queue before it is wrapped, and returns the handle to use in `out`; NULL for the default
+     *  stream of the device. A driver that makes the handle for this call frees it in stream_unwrap. */
     loch_status (*stream_wrap)(void *self, void *native, void **out);
     /** Returns LOCH_OK if all work queued on a stream has ended, E_BUSY if not. */
     loch_status (*stream_query)(void *self, void *stream);
@@ -258,6 +259,14 @@ typedef struct loch_driver {
     /** Optional: reads a clock in nanoseconds, by which the time of driver calls is measured. A device whose calls have
      *  modelled costs adds them. Must not call Loch. Default: the host's clock. */
     uint64_t (*now_ns)(void *self);
+    /** Optional: returns the device's own queue of a stream that stream_create or stream_wrap returned, for callers of
+     *  loch_stream_get_native. For drivers whose handles of streams are structs of their own. Must not call Loch
+     *  and contains no cancellation point. Default: returns `stream`. */
+    void *(*stream_native)(void *self, void *stream);
+    /** Optional: frees what stream_wrap made. Called once for each handle that stream_wrap returned, when its wrapper
+     *  ends; work may still be queued. Not called for NULL and for the handle of stream_thread_default. The caller's
+     *  queue stays. Default: does nothing. */
+    void (*stream_unwrap)(void *self, void *stream);
 } loch_driver;
 
 /** @} */

@@ -165,6 +165,17 @@ static uint64_t no_now_ns(void *self)
     return loch_host_now_ns();
 }
 
+static void *no_stream_native(void *self, void *stream)
+{
+    (void)self;
+    return stream;
+}
+
+static void no_stream_unwrap(void *self, void *stream)
+{
+    (void)self, (void)stream;
+}
+
 static loch_status no_copy_pitched(void *self, loch_direction direction, void *to, const void *from,
                                    const loch_pitched *shape, void *peer, void *stream)
 {
@@ -318,6 +329,8 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(leave, no_leave);
     DRIVER_FILL(forked, no_forked);
     DRIVER_FILL(now_ns, no_now_ns);
+    DRIVER_FILL(stream_native, no_stream_native);
+    DRIVER_FILL(stream_unwrap, no_stream_unwrap);
     if (!has_streams) lochi_at_once_fill(d);
 }
 

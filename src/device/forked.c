@@ -160,6 +160,17 @@ static loch_status forked_stream_wrap(void *self, void *native, void **out)
     return forked_refuse(self);
 }
 
+static void *forked_stream_native(void *self, void *stream)
+{
+    (void)self, (void)stream;
+    return NULL; /* the queue belongs to the parent process */
+}
+
+static void forked_stream_unwrap(void *self, void *stream)
+{
+    (void)self, (void)stream;
+}
+
 /* Refuse calls on one stream or event, or on two. */
 static loch_status forked_ask(void *self, void *object)
 {
@@ -277,4 +288,6 @@ const loch_driver lochi_forked_driver = {
     .leave = forked_destroy,
     .forked = forked_refuse,
     .now_ns = forked_now_ns,
+    .stream_native = forked_stream_native,
+    .stream_unwrap = forked_stream_unwrap,
 };

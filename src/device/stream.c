@@ -105,14 +105,21 @@ loch_status loch_stream_wrap(loch_device *device, void *native, loch_stream **ou
         *out = &device->default_stream;
         return LOCH_OK;
     }
-    LOCH_TRY_RETURN(device->driver->stream_thread_default(device->self, &of_thread));
+    loch_status status;
+    LOCH_TRY(device->driver->stream_thread_default(device->self, &of_thread), fail);
     if (checked == of_thread) return loch_stream_require_thread_default(device, out);
     loch_stream *stream = lochi_alloc(sizeof *stream);
-    if (!stream) return LOCH_FAIL(HOST_MEMORY, "no host memory for a stream");
+    if (!stream) {
+        status = LOCH_FAIL(HOST_MEMORY, "no host memory for a stream");
+        goto fail;
+    }
     lochi_stream_init(stream, loch_device_retain(device), checked, LOCHI_STREAM_WRAPPED);
     stream_link(stream);
     *out = stream;
     return LOCH_OK;
+fail:
+    device->driver->stream_unwrap(device->self, checked);
+    return status;
 }
 
 /* Ends a stream that has no public owner left. */
@@ -269,7 +276,8 @@ loch_device *loch_stream_get_device(const loch_stream *stream)
 
 void *loch_stream_get_native(const loch_stream *stream)
 {
-    return stream && !atomic_load_explicit(&stream->closed, memory_order_acquire) ? stream->native : NULL;
+    if (!stream || !stream->native || atomic_load_explicit(&stream->closed, memory_order_acquire)) return NULL;
+    return stream->device->driver->stream_native(stream->device->self, stream->native);
 }
 
 uint64_t loch_stream_get_id(const loch_stream *stream)

@@ -6,6 +6,7 @@
  * stream (base/underway.h) and tests whether the stream is closing. The end sets that flag, waits for the marks,
  * closes the stream and gives its queue back. Listeners are called before that, while the stream still works. */
 #include "device/stream_life.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/underway.h"
@@ -129,7 +130,11 @@ void lochi_stream_end(loch_stream *stream)
 {
     loch_device *device = stream->device;
     life_close(stream);
-    if (stream->kind == LOCHI_STREAM_WRAPPED) return;
+    if (stream->kind == LOCHI_STREAM_WRAPPED) {
+        LOCHI_NOT_CANCELLED;
+        device->driver->stream_unwrap(device->self, stream->native);
+        return;
+    }
     loch_status status;
     LOCHI_CALL(status, device, stream_destroy, (device->self, stream->native));
     (void)status; /* nothing is left to undo; the driver has written the record */
