@@ -39,5 +39,7 @@ install(EXPORT loch-targets NAMESPACE loch:: DESTINATION ${package_dir})
 install(DIRECTORY include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${PROJECT_BINARY_DIR}/loch-config.cmake ${PROJECT_BINARY_DIR}/loch-config-version.cmake
         DESTINATION ${package_dir})
-install(FILES ${PROJECT_BINARY_DIR}/loch.pc ${PROJECT_BINARY_DIR}/loch-insight.pc ${PROJECT_BINARY_DIR}/loch-share.pc
+set(pc_files ${loch_parts})
+list(TRANSFORM pc_files REPLACE "(.+)" "${PROJECT_BINARY_DIR}/loch-\\1.pc")
+install(FILES ${PROJECT_BINARY_DIR}/loch.pc ${pc_files}
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

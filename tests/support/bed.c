@@ -2,6 +2,8 @@
 /* The list of devices, the run over it, and the helpers of bed.h. */
 #include "bed.h"
 
+#include <loch/opencl.h>
+
 #define BED_TESTS_MAX 96
 #define BED_NAME_MAX 200
 
@@ -61,8 +63,9 @@ static int bed_after(void **state)
 
 static bool bed_is_required(const char *name)
 {
-    const char *require = getenv("LOCH_REQUIRE_GPU");
-    return require && strcmp(require, "1") == 0 && strncmp(name, "cuda", 4) == 0;
+    const bool is_opencl = strncmp(name, "opencl", 6) == 0;
+    const char *require = getenv(is_opencl ? "LOCH_REQUIRE_OPENCL" : "LOCH_REQUIRE_GPU");
+    return require && strcmp(require, "1") == 0 && (is_opencl || strncmp(name, "cuda", 4) == 0);
 }
 
 static bool bed_open(test_bed *bed, const char *name)
@@ -130,6 +133,7 @@ static int bed_run_list(const char *devices, const struct CMUnitTest *tests, siz
         return 1;
     }
     snprintf(list, sizeof list, "%s", devices);
+    if (strstr(list, "opencl")) CHECK_OK(loch_opencl_register()); /* a driver from outside */
     char *rest = NULL;
     for (char *name = strtok_r(list, ";", &rest); name; name = strtok_r(NULL, ";", &rest))
         run += bed_run_device(name, tests, count, &failures);
@@ -163,18 +167,18 @@ loch_device *test_bed_open_other(const test_bed *bed, bool same_driver)
 {
     char name[LOCH_DEVICE_NAME_MAX];
     loch_device *other = NULL;
-    bool is_cuda = strcmp(bed->properties.driver, "cuda") == 0;
+    bool has_numbers = strcmp(bed->properties.driver, "cuda") == 0 || strcmp(bed->properties.driver, "opencl") == 0;
 
     if (!same_driver)
         snprintf(name, sizeof name, "%s", bed->is_sim ? "cpu" : "sim:128MiB,backed,id=9");
     else if (bed->is_sim)
         snprintf(name, sizeof name, "sim:128MiB,%s,id=9", bed->has_data ? "backed" : "unbacked");
-    else if (is_cuda)
-        snprintf(name, sizeof name, "cuda:%d", bed->properties.index + 1);
+    else if (has_numbers)
+        snprintf(name, sizeof name, "%s:%d", bed->properties.driver, bed->properties.index + 1);
     else
         return NULL;
     loch_status status = loch_device_open(name, &other);
-    if (status == LOCH_E_NOT_FOUND && is_cuda && same_driver) return NULL;
+    if (status == LOCH_E_NOT_FOUND && has_numbers && same_driver) return NULL;
     CHECK_OK(status);
     return other;
 }

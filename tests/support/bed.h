@@ -2,7 +2,8 @@
 /* The test bed: runs one group of tests over every device of a list.
  *
  * The list is the built-in one, or LOCH_TEST_DEVICES, separated by semicolons ("cuda:0;cpu"). A device that cannot be
- * opened is skipped with its reason, unless it is a CUDA one and LOCH_REQUIRE_GPU=1. After every test a simulated
+ * opened is skipped with its reason, unless it is a CUDA one and LOCH_REQUIRE_GPU=1, or an OpenCL one and
+ * LOCH_REQUIRE_OPENCL=1. After every test a simulated
  * device must hold no more than before and its checker must have found nothing; after every device the library's
  * bookkeeping must be as it was before. */
 #ifndef LOCH_TEST_BED_H

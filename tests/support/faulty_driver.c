@@ -405,6 +405,18 @@ static loch_status faulty_stream_wrap(void *self, void *native, void **out)
     return f->driver->stream_wrap(f->self, native, out);
 }
 
+static void *faulty_stream_native(void *self, void *stream)
+{
+    const faulty_device *f = self;
+    return f->driver->stream_native(f->self, stream);
+}
+
+static void faulty_stream_unwrap(void *self, void *stream)
+{
+    const faulty_device *f = self;
+    f->driver->stream_unwrap(f->self, stream);
+}
+
 static loch_status faulty_stream_query(void *self, void *stream)
 {
     const faulty_device *f = self;
@@ -528,6 +540,8 @@ loch_status test_faulty_register(void)
         .stream_destroy = faulty_stream_destroy,
         .stream_thread_default = faulty_stream_thread_default,
         .stream_wrap = faulty_stream_wrap,
+        .stream_native = faulty_stream_native,
+        .stream_unwrap = faulty_stream_unwrap,
         .stream_query = faulty_stream_query,
         .stream_sync = faulty_stream_sync,
         .stream_wait = faulty_stream_wait,
