@@ -60,8 +60,11 @@ loch_status lochi_opencl_enumerate(loch_device_visitor *visitor, void *user)
 {
     device_place places[DEVICE_DEVICES_MAX];
     cl_number count;
+    const loch_error before = *loch_error_get();
     if (device_list(places, &count) != LOCH_OK) {
         loch_error_clear();
+        if (before.status != LOCH_OK)
+            (void)loch_error_set(before.status, before.driver, before.driver_code, "%s", before.sentence);
         return LOCH_OK;
     }
     for (cl_number i = 0; i < count; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* OpenCL whose calls fail in turn. The functions of the driver's table are replaced by functions that count, and that
- * return an error of OpenCL in the place of the real call, or after it if the call waits. Calls that give something back
- * are not replaced: OpenCL refuses them only for handles that are wrong. */
+ * return an error of OpenCL in the place of the real call, or after it if the call waits. Calls that give something
+ * back are not replaced: OpenCL refuses them only for handles that are wrong. */
 #ifndef LOCH_TEST_FAILING_OPENCL_H
 #define LOCH_TEST_FAILING_OPENCL_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* OpenCL devices: names, properties, handles, contexts of the caller, sub-devices, limits, and queues that are refused. */
+/* OpenCL devices: names, properties, handles, contexts of the caller, sub-devices, limits, and queues that are
+ * refused. */
 #include "opencl_fixture.h"
 #include "state.h"
 
