@@ -129,6 +129,10 @@ wheel: ## the Python package as dist/*.whl, checked, and tried in an empty envir
 python-test: wheel ## the wheel, type hints of the package, and its tests on the installed wheel
 	@scripts/python-test dist
 
+cmake-test: ## builds, installs and uses Loch with the oldest CMake that it accepts
+	@scripts/setup build test cmake
+	@PATH=$(CACHE)/cmake/bin:$$PATH scripts/cmake-test $(BUILD)/cmake $(JOBS)
+
 browser-test: ## reports in a headless Chromium: what they draw, mouse, keyboard, screen readers
 	@scripts/setup build test browser
 	@scripts/configure $(BUILD) -DLOCH_WERROR=ON

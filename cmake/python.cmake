@@ -4,7 +4,7 @@
 # In the build tree the package lies in BUILD/python/loch and is used with PYTHONPATH=BUILD/python. scikit-build-core
 # (pyproject.toml) installs it into a wheel, with the libraries, the program and the headers inside the package.
 
-# find_package(Python) of CMake 3.25 does not know the limited API: the include folders of the interpreter serve, and the
+# find_package(Python) before CMake 3.26 does not know the limited API: the include folders of the interpreter serve, and the
 # module links with no library of Python. The tag of a wheel is right only if SKBUILD_SABI_VERSION decides.
 set(Python3_FIND_VIRTUALENV FIRST)
 set(python_components Interpreter Development.Module)
