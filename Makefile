@@ -151,8 +151,11 @@ docs: ## the API reference, into build/docs/html
 	@{ cat docs/Doxyfile; echo "OUTPUT_DIRECTORY = $(BUILD)/docs"; } | doxygen -
 	@echo "$(BUILD)/docs/html/index.html"
 
-install: all ## headers, libraries, program, pkg-config file and CMake package, into PREFIX
+install: all ## headers, libraries, program, manual pages, completion, docs, pkg-config files and CMake package, into PREFIX
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+uninstall: ## removes what the last `make install` installed
+	@scripts/uninstall $(BUILD) $(if $(filter file,$(origin PREFIX)),,$(PREFIX))
 
 clean: ## removes what was built
 	@rm -rf $(BUILD)

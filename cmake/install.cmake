@@ -1,9 +1,20 @@
 # SPDX-License-Identifier: MIT
-# Headers, libraries, adapters, the program, the pkg-config file and the CMake package. The installed tree can be moved: both
-# files find their prefix from where they lie.
+# Headers, libraries, adapters, the program with its manual pages and completion, the pkg-config files, the CMake package, the licence and
+# the docs. The installed tree can be moved: pkg-config files and the CMake package find their prefix from where they lie.
+# `make uninstall` removes all of it: scripts/uninstall.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/loch)
+set(LOCH_ZSH_COMPLETIONS ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE PATH "Where the completion for zsh is installed")
+
+# Notes which folders an installation makes, before it makes them: scripts/uninstall removes those and no others.
+set(folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}/loch
+    ${CMAKE_INSTALL_DOCDIR}/docs/images ${CMAKE_INSTALL_DOCDIR}/examples/decoder
+    ${CMAKE_INSTALL_MANDIR}/man1 ${CMAKE_INSTALL_MANDIR}/man3 ${CMAKE_INSTALL_MANDIR}/man7
+    ${CMAKE_INSTALL_DATADIR}/bash-completion/completions ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d ${LOCH_ZSH_COMPLETIONS})
+install(CODE "set(LOCH_FOLDERS \"${folders}\")\nset(LOCH_FOLDERS_FILE \"${PROJECT_BINARY_DIR}/install_folders.txt\")")
+install(SCRIPT cmake/note-folders.cmake)
+
 file(RELATIVE_PATH LOCH_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" LOCH_PC_TO_PREFIX "${LOCH_PC_TO_PREFIX}")
 configure_file(cmake/loch.pc.in loch.pc @ONLY)
@@ -43,3 +54,29 @@ set(pc_files ${loch_parts})
 list(TRANSFORM pc_files REPLACE "(.+)" "${PROJECT_BINARY_DIR}/loch-\\1.pc")
 install(FILES ${PROJECT_BINARY_DIR}/loch.pc ${pc_files}
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# --- the docs: README.md, CHANGELOG.md and docs/ keep their places, so that links between them work ---
+
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
+    FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.svg" PATTERN "*.schema.json" PATTERN man EXCLUDE)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+    FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "*.cpp" PATTERN "*.py" PATTERN "*.md")
+
+# --- manual pages, written by the program that was built, and completion ---
+
+if(TARGET loch_program)
+    install(FILES tools/completion/loch.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME loch)
+    install(FILES tools/completion/loch.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+    install(FILES tools/completion/_loch DESTINATION ${LOCH_ZSH_COMPLETIONS})
+endif()
+if(TARGET loch_program AND NOT LOCH_SANITIZE AND NOT LOCH_COVERAGE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+    file(GLOB page_sources CONFIGURE_DEPENDS docs/man/* include/loch/*.h parts/*/include/loch/*.h)
+    add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/done
+        COMMAND ${PROJECT_SOURCE_DIR}/docs/man/make-pages $<TARGET_FILE:loch_program> ${PROJECT_BINARY_DIR}/man/pages
+            ${PROJECT_SOURCE_DIR} ${CMAKE_CROSSCOMPILING_EMULATOR}
+        COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/man/done
+        DEPENDS loch_program ${page_sources} CHANGELOG.md examples/01_devices.c)
+    add_custom_target(loch_man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/done)
+    install(DIRECTORY ${PROJECT_BINARY_DIR}/man/pages/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+endif()

@@ -7,6 +7,8 @@
 static const tool_command *const commands[] = {&tool_info, &tool_replay,  &tool_report, &tool_stats,
                                                &tool_diff, &tool_convert, &tool_bench,  &tool_top};
 
+#define COMMANDS_COUNT (sizeof commands / sizeof *commands)
+
 static void main_print_help(void)
 {
     puts("loch: memory for AI engines\n\n"
@@ -14,14 +16,14 @@ static void main_print_help(void)
          "       loch help [COMMAND], loch COMMAND --help\n"
          "       loch version, loch --version\n\n"
          "Commands:");
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < COMMANDS_COUNT; i++)
         printf("  %-8s %s\n", commands[i]->name, commands[i]->summary);
     puts("\nExit codes: 0 done, 1 failed, 2 called wrongly; the last two with one line on standard error.");
 }
 
 static const tool_command *main_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < COMMANDS_COUNT; i++)
         if (!strcmp(name, commands[i]->name)) return commands[i];
     return NULL;
 }
@@ -87,6 +89,8 @@ int main(int count, char **arguments)
         main_print_help();
     else if (!strcmp(name, "help"))
         code = main_help(count - 2, arguments + 2);
+    else if (!strcmp(name, "complete"))
+        code = tool_complete(commands, COMMANDS_COUNT, count - 2, arguments + 2);
     else if (!strcmp(name, "--version") || !strcmp(name, "version"))
         printf("loch %s\n", loch_version());
     else

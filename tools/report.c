@@ -185,11 +185,11 @@ const tool_command tool_report = {
         "address map at any moment, what was live at the peak, leaks, driver calls. Two files are shown side by side.\n"
         "FILE is a recording (.loch), a trace (.trace, also .gz, .zst), or a memory snapshot of PyTorch (.pickle). A\n"
         "trace is replayed by Loch on a simulated device, as it has neither reserved memory nor addresses.\n\n"
-        "  -o, --out PATH     where to write; default report.html, \"-\" for standard output\n"
-        "      --title TEXT   title of the page; default: the names of the files\n"
-        "      --begin TIME   show the recording from this time on: 1.5s, 20ms, 3us, 7ns\n"
-        "      --end TIME     show the recording until this time\n"
-        "      --replay       show beside FILE what Loch does with the same requests\n"
-        "      --device NAME  where to replay; default sim:140GiB\n"
-        "      --plain        show a trace as it is\n",
+        "  -o, --out PATH       where to write; default report.html, \"-\" for standard output\n"
+        "      --title TEXT     title of the page; default: the names of the files\n"
+        "      --begin TIME     show the recording from this time on: 1.5s, 20ms, 3us, 7ns\n"
+        "      --end TIME       show the recording until this time\n"
+        "      --replay         show beside FILE what Loch does with the same requests\n"
+        "      --device DEVICE  where to replay; default sim:140GiB\n"
+        "      --plain          show a trace as it is\n",
     .run = report_command};

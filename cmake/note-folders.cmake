@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+# A part of the installation that runs before the first file is installed. Appends those of LOCH_FOLDERS, and of the folders around them,
+# that do not exist yet to LOCH_FOLDERS_FILE: one a line, each after the folder around it. The first two lines
+# are DESTDIR and the prefix. A list for another place is begun anew; a second installation into one place keeps the folders of the first.
+set(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+set(noted "")
+if(EXISTS ${LOCH_FOLDERS_FILE})
+    file(STRINGS ${LOCH_FOLDERS_FILE} noted)
+    list(POP_FRONT noted noted_destdir noted_prefix)
+    if(NOT noted_destdir STREQUAL "DESTDIR=$ENV{DESTDIR}" OR NOT noted_prefix STREQUAL "PREFIX=${CMAKE_INSTALL_PREFIX}")
+        set(noted "")
+    endif()
+endif()
+
+set(made "")
+foreach(folder IN LISTS LOCH_FOLDERS)
+    if(IS_ABSOLUTE ${folder})
+        set(folder "$ENV{DESTDIR}${folder}")
+    else()
+        set(folder "${root}/${folder}")
+    endif()
+    while(NOT EXISTS ${folder})
+        list(APPEND made ${folder})
+        get_filename_component(folder ${folder} DIRECTORY)
+    endwhile()
+endforeach()
+list(APPEND noted ${made})
+list(REMOVE_DUPLICATES noted)
+list(SORT noted)
+list(PREPEND noted "DESTDIR=$ENV{DESTDIR}" "PREFIX=${CMAKE_INSTALL_PREFIX}")
+list(JOIN noted "\n" text)
+file(WRITE ${LOCH_FOLDERS_FILE} "${text}\n")
