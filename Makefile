@@ -122,6 +122,13 @@ adapters-test: ## the adapters under the programs that they are made for; instal
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/adapters-test $(BUILD)
 
+deb: ## the Debian packages, into dist/
+	@scripts/setup build deb
+	@scripts/deb $(BUILD) dist $(JOBS)
+
+deb-test: deb ## the Debian packages: lintian, their contents, and programs that are built with them
+	@tests/install/check-deb dist
+
 wheel: ## the Python package as dist/*.whl, checked, and tried in an empty environment
 	@scripts/setup build wheel
 	@scripts/wheel dist

@@ -5,7 +5,7 @@
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/loch)
-set(LOCH_ZSH_COMPLETIONS ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE PATH "Where the completion for zsh is installed")
+set(LOCH_ZSH_COMPLETIONS ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING "Where the completion for zsh is installed")
 
 # Notes which folders an installation makes, before it makes them: scripts/uninstall removes those and no others.
 set(folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}/loch
@@ -15,8 +15,11 @@ set(folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${package_
 install(CODE "set(LOCH_FOLDERS \"${folders}\")\nset(LOCH_FOLDERS_FILE \"${PROJECT_BINARY_DIR}/install_folders.txt\")")
 install(SCRIPT cmake/note-folders.cmake)
 
-file(RELATIVE_PATH LOCH_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-string(REGEX REPLACE "/$" "" LOCH_PC_TO_PREFIX "${LOCH_PC_TO_PREFIX}")
+file(RELATIVE_PATH LOCH_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" LOCH_PC_PREFIX "\${pcfiledir}/${LOCH_PC_PREFIX}")
+if(CMAKE_INSTALL_PREFIX STREQUAL /usr) # a package of the system: pkg-config leaves out the compiler's own folders
+    set(LOCH_PC_PREFIX /usr)
+endif()
 configure_file(cmake/loch.pc.in loch.pc @ONLY)
 foreach(part IN LISTS loch_parts)
     configure_file(cmake/loch-${part}.pc.in loch-${part}.pc @ONLY)

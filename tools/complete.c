@@ -3,8 +3,8 @@
  * (tools/completion). The other words are those between `loch` and it. Each line of the output is a word, a tab and a
  * description. The line ":file" says that names of files fit, too.
  *
- * Commands, options and names of benchmarks are read from the help texts, so a new option is completed without a change here. The
- * command is for scripts: `loch help` does not list it. */
+ * Commands, options and names of benchmarks are read from the help texts, so a new option is completed without a change
+ * here. The command is for scripts: `loch help` does not list it. */
 #include "tool.h"
 #include "top_source.h"
 #include <stdio.h>
@@ -63,7 +63,8 @@ static bool complete_next(const char **at, complete_item *out)
     return false;
 }
 
-/* Cuts the next name from an option's column: "-o" and "--out" of "-o, --out PATH". Leaves the placeholder of the value. */
+/* Cuts the next name from an option's column: "-o" and "--out" of "-o, --out PATH". What remains in the end is the
+ * placeholder of the value. */
 static bool complete_next_name(complete_text *column, complete_text *out)
 {
     if (!column->length || *column->at != '-') return false;
@@ -82,7 +83,8 @@ static bool complete_is(complete_text text, const char *word, size_t length)
     return text.length == length && !strncmp(text.at, word, length);
 }
 
-/* Finds the placeholder of the value that an option takes: "DEVICE". Returns false if there is no such option or value. */
+/* Finds the placeholder of the value that an option takes: "DEVICE". Returns false if there is no such option or
+ * value. */
 static bool complete_find_value(const tool_command *command, const char *option, size_t length, complete_text *out)
 {
     complete_item item;
