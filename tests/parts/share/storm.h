@@ -8,6 +8,7 @@
 
 #define STORM_TOKENS 6
 #define STORM_BYTES 30000
+#define STORM_OFFERS 64 /* parcels that a test receives of one process that offers */
 
 typedef struct storm_token {
     size_t bytes;
@@ -70,20 +71,23 @@ __attribute__((unused)) static int storm_run(int commands, size_t threads, size_
 
 /* --- a process that offers --- */
 
+/* Offers without end, as fast as the socket takes it. The parcels with even numbers among the first STORM_OFFERS stay;
+ * of all others the last few stay, so that they are destroyed before, during and after their import. */
 __attribute__((unused)) static int storm_offer(int commands)
 {
-    loch_buffer *buffers[8] = {NULL};
-    loch_parcel *parcels[8] = {NULL};
+    enum { LAST = 8 };
+    loch_parcel *kept[STORM_OFFERS], *last[LAST] = {NULL};
     if (loch_device_open("cpu", &cpu) != LOCH_OK) return 2;
     loch_allocator *pool = partner_pool(cpu, 0);
-    for (size_t i = 0;; i = (i + 1) % 8) {
-        loch_parcel_destroy(parcels[i]);
-        parcels[i] = NULL;
-        loch_buffer_clear(&buffers[i]);
-        if (loch_buffer_create(pool, 5000 * (i + 1), NULL, &buffers[i]) != LOCH_OK ||
-            loch_parcel_create(buffers[i], NULL, &parcels[i]) != LOCH_OK ||
-            loch_parcel_send(parcels[i], commands) != LOCH_OK)
+    for (size_t i = 0, at = 0;; i++) {
+        const bool is_kept = i < STORM_OFFERS && i % 2 == 0;
+        loch_parcel **parcel = is_kept ? &kept[i] : &last[at++ % LAST];
+        loch_buffer *buffer;
+        if (!is_kept) loch_parcel_destroy(*parcel);
+        if (loch_buffer_create(pool, 5000 * (i % LAST + 1), NULL, &buffer) != LOCH_OK ||
+            loch_parcel_create(buffer, NULL, parcel) != LOCH_OK || loch_parcel_send(*parcel, commands) != LOCH_OK)
             return 3;
+        loch_buffer_release(buffer);
     }
 }
 
