@@ -23,11 +23,18 @@ typedef struct import_lease {
     bool is_granted;
 } import_lease;
 
-static void import_end(import_lease *lease)
+/* Gives back what a lease holds. */
+static void import_clear(import_lease *lease)
 {
     share_mapped_release(lease->mapped);
     if (lease->is_granted) share_peer_end_lease(lease->owner, lease->id);
     share_peer_release(lease->owner);
+    *lease = (import_lease){.owner = NULL};
+}
+
+static void import_end(import_lease *lease)
+{
+    import_clear(lease);
     free(lease);
 }
 
@@ -56,8 +63,7 @@ static loch_status import_refuse(const share_reply *reply, uint32_t pid)
                               "process %u has version %u of the protocol, this process has version %u", process,
                               (unsigned)reply->version, SHARE_VERSION);
     case SHARE_NO_DESCRIPTOR:
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0, "process %u has no file descriptor left to export a handle",
-                              process);
+        return loch_error_set(LOCH_E_LIMIT, NULL, 0, "process %u has no file descriptor left for an import", process);
     case SHARE_NO_MEMORY:
         return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "process %u has no host memory for an import", process);
     case SHARE_IS_STALE:
@@ -194,12 +200,16 @@ static loch_status import_memory(import_lease *lease, loch_device *device, const
                                  const loch_parcel_import_options *options, int link)
 {
     share_reply reply;
-    loch_status status = share_peer_acquire(token, options, link, &lease->owner);
-    if (status == LOCH_E_NOT_FOUND && token->has_fabric) return import_from_afar(lease, device, token);
-    if (status != LOCH_OK) return status;
-    status = import_lease_begin(lease, device, token, options, &reply);
-    if (status == LOCH_OK) status = import_wait(lease, device, token, options, &reply);
-    return status;
+    for (bool is_second = false;; is_second = true) {
+        loch_status status = share_peer_acquire(token, options, is_second ? -1 : link, &lease->owner);
+        if (status == LOCH_E_NOT_FOUND && token->has_fabric) return import_from_afar(lease, device, token);
+        if (status != LOCH_OK) return status;
+        status = import_lease_begin(lease, device, token, options, &reply);
+        if (status == LOCH_OK) return import_wait(lease, device, token, options, &reply);
+        /* An owner that lives may have dropped an older connection: it had no descriptor left, or was not answered. */
+        if (is_second || status != LOCH_E_NOT_FOUND || !share_peer_is_closed(lease->owner)) return status;
+        import_clear(lease);
+    }
 }
 
 loch_status share_importer_import(loch_device *device, const share_token *token,

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,13 +65,16 @@ int share_link_listen(const share_key *owner)
     return link;
 }
 
-int share_link_connect(const share_key *owner)
+int share_link_connect(const share_key *owner, uint64_t timeout_ns)
 {
+    const uint64_t us = timeout_ns / 1000u + 1; /* 0 would be no limit */
+    const struct timeval limit = {.tv_sec = (time_t)(us / 1000000u), .tv_usec = (suseconds_t)(us % 1000000u)};
     struct sockaddr_un name;
     const socklen_t length = link_name(owner, &name);
     const int link = socket(AF_UNIX, LINK_KIND, 0);
     if (link < 0) return -1;
     int result;
+    (void)!setsockopt(link, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     do
         result = connect(link, (struct sockaddr *)&name, length);
     while (result != 0 && errno == EINTR);
@@ -95,19 +99,26 @@ int share_link_pidfd(int link, const share_peer *peer)
 {
     int pidfd = -1;
     socklen_t length = sizeof pidfd;
-    if (getsockopt(link, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0) return pidfd;
+    if (link >= 0 && getsockopt(link, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0) return pidfd;
 #ifdef SYS_pidfd_open
     if (peer->pid > 0) return (int)syscall(SYS_pidfd_open, peer->pid, 0); /* is closed by exec */
 #endif
     (void)peer;
+    errno = ENOSYS;
     return -1;
+}
+
+bool share_link_know_senders(int link)
+{
+    const int on = 1;
+    return setsockopt(link, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0;
 }
 
 /* --- messages --- */
 
 /* Room for the descriptors of one message, aligned for the system. */
 typedef union link_control {
-    char bytes[CMSG_SPACE(SHARE_CHUNK * sizeof(int))];
+    char bytes[CMSG_SPACE(SHARE_CHUNK * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
     struct cmsghdr header;
 } link_control;
 
@@ -173,10 +184,22 @@ static void link_take_descriptors(struct msghdr *message, int *descriptors, size
     }
 }
 
-int share_link_receive(int link, void *bytes, size_t capacity, uint64_t timeout_ns, size_t *length, int *descriptors,
-                       size_t *count)
+/* Reads which process sent a message, if the system tells it. */
+static void link_take_sender(struct msghdr *message, share_peer *sender)
+{
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
+        struct ucred found;
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_CREDENTIALS) continue;
+        memcpy(&found, CMSG_DATA(header), sizeof found);
+        *sender = (share_peer){.pid = found.pid, .uid = found.uid};
+    }
+}
+
+static int link_receive(int link, void *bytes, size_t capacity, uint64_t timeout_ns, size_t *length, int *descriptors,
+                        size_t *count, share_peer *sender)
 {
     *length = *count = 0;
+    *sender = (share_peer){.pid = 0, .uid = (uid_t)-1};
     for (;;) {
         struct iovec piece = {.iov_base = bytes, .iov_len = capacity};
         link_control control;
@@ -191,10 +214,27 @@ int share_link_receive(int link, void *bytes, size_t capacity, uint64_t timeout_
         }
         if (got < 0) return errno;
         link_take_descriptors(&message, descriptors, count);
+        link_take_sender(&message, sender);
         *length = (size_t)got;
         /* Descriptors that were cut off did not fit this process's limit, because the room is that of the most. */
         return message.msg_flags & MSG_CTRUNC ? EMFILE : message.msg_flags & MSG_TRUNC ? EMSGSIZE : 0;
     }
+}
+
+int share_link_receive(int link, void *bytes, size_t capacity, uint64_t timeout_ns, size_t *length, int *descriptors,
+                       size_t *count)
+{
+    share_peer sender;
+    return link_receive(link, bytes, capacity, timeout_ns, length, descriptors, count, &sender);
+}
+
+int share_link_read(int link, void *bytes, size_t capacity, size_t *length, share_peer *sender)
+{
+    int descriptors[SHARE_CHUNK];
+    size_t count;
+    const int error = link_receive(link, bytes, capacity, 0, length, descriptors, &count, sender);
+    share_link_close_all(descriptors, count);
+    return error;
 }
 
 void share_link_close_all(const int *descriptors, size_t count)

@@ -13,8 +13,9 @@ bool share_key_create(share_key *out);
 /* Opens the socket of the owner with this id, for connections. Returns -1 and sets errno on failure. */
 int share_link_listen(const share_key *owner);
 
-/* Connects to the owner with this id. Returns -1 and sets errno on failure. */
-int share_link_connect(const share_key *owner);
+/* Connects to the owner with this id. Returns -1 and sets errno on failure: EAGAIN if the owner has accepted no
+ * connection for `timeout_ns`. */
+int share_link_connect(const share_key *owner, uint64_t timeout_ns);
 
 /* Makes two connected ends. Returns false and sets errno on failure. */
 bool share_link_pair(int ends[2]);
@@ -27,9 +28,13 @@ typedef struct share_peer {
 
 bool share_link_peer(int link, share_peer *out);
 
-/* Opens a pidfd of the process on the other side, which is readable when that process has ended. Returns -1 if the
- * system cannot. */
+/* Opens a pidfd of the process on the other side, which is readable when that process has ended. `link` is -1 for a
+ * process that is known by `peer` alone. Returns -1 and sets errno if the system cannot; ESRCH if the process has
+ * ended. */
 int share_link_pidfd(int link, const share_peer *peer);
+
+/* Has share_link_read tell the process that sent a message. Returns false if the system cannot. */
+bool share_link_know_senders(int link);
 
 /* Sends one message with `count` descriptors, which stay open here. Returns 0 or the error number; EAGAIN if the other
  * side does not read and `flags` has MSG_DONTWAIT. */
@@ -41,6 +46,11 @@ int share_link_send(int link, const void *bytes, size_t length, const int *descr
  * has none left. */
 int share_link_receive(int link, void *bytes, size_t capacity, uint64_t timeout_ns, size_t *length, int *descriptors,
                        size_t *count);
+
+/* Reads one message without waiting, and closes descriptors that came with it. `length` is 0 when the other side has
+ * closed. `sender`, if share_link_know_senders was called, is the process that sent the message; else its pid is 0.
+ * Returns 0 or the error number: EAGAIN if there is no message. */
+int share_link_read(int link, void *bytes, size_t capacity, size_t *length, share_peer *sender);
 
 /* Closes `count` descriptors. */
 void share_link_close_all(const int *descriptors, size_t count);

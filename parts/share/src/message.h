@@ -11,6 +11,7 @@
 
 #define SHARE_MAGIC 0x6c63687au /* in tokens and messages */
 #define SHARE_VERSION 1
+#define SHARE_FIRST 1              /* sequence of the first request of a connection */
 #define SHARE_KEY_BYTES 16         /* of the owner's id and of a parcel's secret */
 #define SHARE_CHUNK 32             /* handles in one reply: the system passes at most 253 descriptors at once */
 #define SHARE_HANDLES_MAX 0x100000 /* handles under one buffer */
@@ -62,8 +63,10 @@ typedef struct share_request {
     uint16_t version;
     uint16_t kind; /* share_kind */
     uint64_t parcel;
-    uint64_t lease;    /* number that the importer chose for the lease; not used by another lease of the connection */
-    uint64_t sequence; /* repeated in the reply: a reply that comes too late is told from the next one */
+    uint64_t lease; /* number that the importer chose for the lease; not used by another lease of the connection */
+    /* Repeated in the reply: a reply that comes too late is told from the next one. Begins at SHARE_FIRST, so that an
+     * owner can refuse a connection before it has read a request. */
+    uint64_t sequence;
     share_key secret;
     uint32_t first;
     uint32_t wants;

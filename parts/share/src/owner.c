@@ -135,6 +135,17 @@ static bool owner_allows(const loch_parcel *parcel, const uid_t *user)
     return parcel->users == LOCH_PARCEL_ONE_USER && *user == (uid_t)parcel->user_id;
 }
 
+bool share_owner_expects(uid_t user)
+{
+    bool is_allowed = user == geteuid();
+    pthread_mutex_lock(&share_lock);
+    for (size_t i = 0; i < OWNER_BUCKETS && !is_allowed; i++)
+        for (const loch_parcel *parcel = owner_buckets[i]; parcel && !is_allowed; parcel = parcel->next)
+            is_allowed = owner_allows(parcel, &user);
+    pthread_mutex_unlock(&share_lock);
+    return is_allowed;
+}
+
 loch_parcel *share_owner_acquire(uint64_t id, const share_key *secret, const uid_t *user, bool is_import,
                                  share_result *result)
 {

@@ -39,6 +39,9 @@ void share_owner_destroy(loch_parcel *parcel);
 /* Releases a reference. The last one gives the buffer back. Calls Loch. */
 void share_owner_release(loch_parcel *parcel);
 
+/* Returns whether there is a listed parcel that a process of this user may import. */
+bool share_owner_expects(uid_t user);
+
 /* Finds a listed parcel and takes a reference on it; counts an import too if `is_import`. `user` is NULL for a process
  * that is let in without a check of its user. NULL, and the reason in `result`, if the parcel cannot be imported. */
 loch_parcel *share_owner_acquire(uint64_t id, const share_key *secret, const uid_t *user, bool is_import,

@@ -171,7 +171,7 @@ loch_status loch_parcel_send(const loch_parcel *parcel, int socket)
     int link;
     const int cancel = share_cancel_hold();
     loch_status status = share_transfer_check(socket);
-    if (status == LOCH_OK) status = share_server_connect(&link);
+    if (status == LOCH_OK) status = share_server_connect(parcel->id, &link);
     if (status == LOCH_OK) {
         status = share_transfer_send(socket, parcel->token, parcel->token_bytes, link);
         close(link);

@@ -9,9 +9,13 @@
 typedef struct share_owner share_owner;
 
 /* Finds the connection to the owner of a token, or connects. Takes `link`, a connection that was received; -1 for none.
- * E_NOT_FOUND: the owner has gone. E_UNSUPPORTED: the owner is another user than `options` allow. */
+ * E_NOT_FOUND: the owner has gone. E_UNSUPPORTED: the owner is another user than `options` allow.
+ * E_BUSY: the owner does not accept the connection in time. */
 loch_status share_peer_acquire(const share_token *token, const loch_parcel_import_options *options, int link,
                                share_owner **out);
+
+/* Returns whether the owner has closed the connection, so that another one may be tried. */
+bool share_peer_is_closed(share_owner *owner);
 
 /* Releases a use. A few connections without uses stay open for the next import. NULL does nothing. */
 void share_peer_release(share_owner *owner);

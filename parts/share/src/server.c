@@ -32,7 +32,9 @@ typedef struct server_connection {
     struct server_connection *next;
     int fd, pidfd; /* pidfd: -1 if the system has none */
     share_peer peer;
-    bool is_trusted; /* the owner passed the connection on: its user is not checked */
+    /* Not 0: the owner passed the connection on with this parcel, which any user may import by it. The process on the
+     * other side is known by its first message, and `peer.pid` is 0 until then. */
+    uint64_t passed_with;
     uint64_t last_lease;
     server_lease *leases;
 } server_connection;
@@ -72,20 +74,28 @@ static void server_free(server_connection *connection)
     free(connection);
 }
 
-/* Adds a connection. Takes `fd`, which is closed on failure. */
-static bool server_add(int fd, bool is_trusted)
+/* Refuses a connection in answer to its first request, which may not have come yet. Closes `fd`. */
+static void server_turn_away(int fd, share_result result)
+{
+    const share_reply reply = {
+        .magic = SHARE_MAGIC, .version = SHARE_VERSION, .result = (uint16_t)result, .sequence = SHARE_FIRST};
+    (void)share_link_send(fd, &reply, SHARE_REPLY_BYTES, NULL, 0, MSG_DONTWAIT);
+    close(fd);
+}
+
+/* Adds a connection of a process, or one that is passed on with a parcel. Takes `fd`, which is closed on failure. */
+static bool server_add(int fd, const share_peer *peer, uint64_t passed_with)
 {
     server_connection *connection = calloc(1, sizeof *connection);
     if (!connection) {
-        close(fd);
+        server_turn_away(fd, SHARE_NO_MEMORY);
         return false;
     }
-    *connection = (server_connection){.fd = fd, .pidfd = -1, .is_trusted = is_trusted};
-    if (!is_trusted && !share_link_peer(fd, &connection->peer)) {
-        server_free(connection);
-        return false;
+    *connection = (server_connection){.fd = fd, .pidfd = -1, .passed_with = passed_with};
+    if (peer) {
+        connection->peer = *peer;
+        connection->pidfd = share_link_pidfd(fd, peer);
     }
-    if (!is_trusted) connection->pidfd = share_link_pidfd(fd, &connection->peer);
     pthread_mutex_lock(&share_lock);
     connection->next = server.connections;
     server.connections = connection;
@@ -120,19 +130,41 @@ static void server_drop(server_connection *connection)
     server_free(connection);
 }
 
-/* Accepts a connection. Without a descriptor for it, accepts it in place of the reserve and closes it, so that the
- * importer learns that it was refused and the listener does not stay readable. */
+/* Accepts a connection. Processes of users that no parcel is for are turned away at once: they cannot use up the
+ * descriptors of this process. Without a descriptor for it, accepts the connection in place of the reserve and turns it
+ * away, so that the importer learns the reason and the listener does not stay readable. */
 static void server_accept(void)
 {
+    share_peer peer;
     int fd = accept4(server.listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0) {
-        server_add(fd, false);
+        if (!share_link_peer(fd, &peer))
+            close(fd);
+        else if (!share_owner_expects(peer.uid))
+            server_turn_away(fd, SHARE_NO_USER);
+        else
+            server_add(fd, &peer, 0);
     } else if (errno == EMFILE || errno == ENFILE) {
         if (server.reserve >= 0) close(server.reserve);
         fd = accept4(server.listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0) close(fd);
+        if (fd >= 0) server_turn_away(fd, SHARE_NO_DESCRIPTOR);
         server.reserve = open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
+}
+
+/* Learns which process has a connection that was passed on, from its first message, and watches that process. Returns
+ * false if the process has ended. */
+static bool server_meet(server_connection *connection, const share_peer *sender)
+{
+    if (!connection->passed_with || connection->peer.pid || !sender->pid) return true;
+    const int pidfd = share_link_pidfd(-1, sender);
+    if (pidfd < 0 && errno == ESRCH) return false;
+    pthread_mutex_lock(&share_lock);
+    connection->peer = *sender;
+    connection->pidfd = pidfd;
+    const bool is_watched = pidfd < 0 || server_watch(pidfd, server_mark(connection, true));
+    pthread_mutex_unlock(&share_lock);
+    return is_watched;
 }
 
 /* --- requests --- */
@@ -152,8 +184,9 @@ static share_result server_import(server_connection *connection, const share_req
     server_lease *lease = calloc(1, sizeof *lease);
     if (!lease) return SHARE_NO_MEMORY;
     lease->id = request->lease;
-    lease->parcel = share_owner_acquire(request->parcel, &request->secret,
-                                        connection->is_trusted ? NULL : &connection->peer.uid, true, &result);
+    const bool is_checked = request->parcel != connection->passed_with;
+    lease->parcel = share_owner_acquire(request->parcel, &request->secret, is_checked ? &connection->peer.uid : NULL,
+                                        true, &result);
     if (!lease->parcel) {
         free(lease);
         return result;
@@ -226,12 +259,12 @@ static bool server_read(server_connection *connection)
 {
     share_request request;
     uint8_t bytes[sizeof request + 1];
-    int descriptors[SHARE_CHUNK];
-    size_t length, count;
-    const int error = share_link_receive(connection->fd, bytes, sizeof bytes, 0, &length, descriptors, &count);
-    share_link_close_all(descriptors, count); /* nothing asks an importer for descriptors */
+    share_peer sender;
+    size_t length;
+    const int error = share_link_read(connection->fd, bytes, sizeof bytes, &length, &sender);
     if (error == EAGAIN) return true;
     if (error || !length || !share_request_is_sound(bytes, length, &request)) return false;
+    if (!server_meet(connection, &sender)) return false;
     if (request.version == SHARE_VERSION && request.kind == SHARE_RELEASE) {
         server_release(connection, request.lease);
         return true;
@@ -332,11 +365,16 @@ bool share_server_is(const share_key *owner)
     return is_here;
 }
 
-loch_status share_server_connect(int *out)
+loch_status share_server_connect(uint64_t parcel, int *out)
 {
     int ends[2];
     if (!share_link_pair(ends)) return server_fail((server_failure){"a connection to this process", errno});
-    if (!server_add(ends[0], true)) {
+    if (!share_link_know_senders(ends[0])) {
+        const int error = errno;
+        share_link_close_all(ends, 2);
+        return server_fail((server_failure){"a connection to this process", error});
+    }
+    if (!server_add(ends[0], NULL, parcel)) {
         close(ends[1]);
         return server_fail((server_failure){"a connection to this process", ENOMEM});
     }

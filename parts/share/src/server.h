@@ -12,9 +12,9 @@ loch_status share_server_start(share_key *out);
 /* Returns whether `owner` is the id of this process. */
 bool share_server_is(const share_key *owner);
 
-/* Makes a connection to the thread that is let in without a check of its user. `out` is the importer's end. Fails with
- * E_LIMIT, E_IO. */
-loch_status share_server_connect(int *out);
+/* Makes a connection to the thread by which a process of any user can import one parcel. `out` is the importer's end.
+ * Fails with E_HOST_MEMORY, E_LIMIT, E_IO. */
+loch_status share_server_connect(uint64_t parcel, int *out);
 
 /* Closes the sockets, in the child of a fork. */
 void share_server_forked(void);

@@ -14,6 +14,7 @@
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,6 +35,7 @@ typedef enum partner_verb {
     PARTNER_LIMIT,    /* allow `value` descriptors more than are open now; 0 for no limit */
     PARTNER_USER,     /* become the user `value` */
     PARTNER_FORK,     /* start a child that sleeps until it is killed; answers its pid */
+    PARTNER_COPY,     /* as PARTNER_FORK, without the handlers of forks */
     PARTNER_OFFER,    /* allocate a buffer of `value` bytes, and send it as a parcel */
     PARTNER_DESTROY,  /* the parcel of a slot */
     PARTNER_COUNT,    /* imports of the parcel of a slot */
@@ -147,6 +149,14 @@ static size_t partner_fork(void)
         pause();
 }
 
+static size_t partner_copy(void)
+{
+    const long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child) return (size_t)child;
+    for (;;)
+        pause();
+}
+
 /* Queues work that takes a while, and releases the buffer behind it. */
 static loch_status partner_fill(loch_device *device, loch_buffer **buffer, size_t value)
 {
@@ -197,6 +207,7 @@ static void partner_do(partner_role *role, const partner_command *command, partn
     case PARTNER_LIMIT: answer->status = partner_limit(role, command->value); break;
     case PARTNER_USER: answer->status = setuid((uid_t)command->value) == 0 ? LOCH_OK : LOCH_E_IO; break;
     case PARTNER_FORK: answer->value = partner_fork(); break;
+    case PARTNER_COPY: answer->value = partner_copy(); break;
     case PARTNER_OFFER: answer->status = partner_offer(role, command); break;
     case PARTNER_DESTROY:
         loch_parcel_destroy(role->offered[command->slot]);

@@ -128,8 +128,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_parcel_import(loch_device *device, const
 /** @name Over a socket */
 /** @{ */
 
-/** Sends a parcel over a connected Unix socket. The token goes with a connection to this process, so the receiver is
- *  allowed in whatever its user is, and may be in another container. The parcel must exist until it was received.
+/** Sends a parcel over a connected Unix socket. The token goes with a connection to this process, by which a receiver
+ *  of any user can import this parcel; the receiver may be in another container. The parcel must exist until it was
+ *  received.
  *  E_INVALID: `socket` is not a connected Unix socket. E_IO: the other side has closed it. */
 LOCH_API LOCH_MUST_USE loch_status loch_parcel_send(const loch_parcel *parcel, int socket);
 
