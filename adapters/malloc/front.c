@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+#include "front.h"
+#include "beneath.h"
+#include "shelf.h"
+#include "source.h"
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define FRONT_DROP_MIN ((size_t)1 << 20) /* zeroed blocks from here on get new pages instead of zeros */
+
+/* --- start and forks --- */
+
+static void front_prepare_fork(void)
+{
+    front_source_enter(); /* handlers of Loch that allocate must not wait for the locks below */
+    front_shelf_prepare_fork();
+}
+
+static void front_end_fork_in_parent(void)
+{
+    front_shelf_end_fork(false);
+    front_source_leave();
+}
+
+static void front_end_fork_in_child(void)
+{
+    front_shelf_end_fork(true);
+    front_source_leave();
+}
+
+void front_start(void)
+{
+    front_classes_start();
+    front_shelf_start();
+    if (!front_cache_start()) return;
+    if (!front_source_start()) return;
+    /* Without memory for the handlers, forks run without them. */
+    (void)pthread_atfork(front_prepare_fork, front_end_fork_in_parent, front_end_fork_in_child);
+}
+
+/* --- large blocks --- */
+
+/* Enters a block of the pool in the page map. Returns the block, or NULL after freeing it if the map has no memory. */
+static void *front_enter_large(void *address)
+{
+    if (!address) return NULL;
+    front_slab *record = front_pages_enter(address, 1, FRONT_LARGE);
+    if (record) {
+        record->large_bytes = front_source_bytes(address);
+        return address;
+    }
+    front_source_free(address);
+    return NULL;
+}
+
+static void *front_alloc_large(size_t bytes, size_t alignment)
+{
+    if (bytes > PTRDIFF_MAX) return NULL;
+    return front_enter_large(front_source_alloc(bytes, alignment));
+}
+
+static void front_free_large(void *address)
+{
+    front_pages_remove(address, 1);
+    front_source_free(address);
+}
+
+/* Resizes a large block that stays large. Its page is left first: once the block has moved, another thread may get the
+ * old address. */
+static void *front_realloc_large(void *address, size_t bytes)
+{
+    if (bytes > PTRDIFF_MAX) return NULL;
+    front_pages_remove(address, 1);
+    void *moved = front_source_realloc(address, bytes);
+    front_slab *record = front_pages_enter(moved ? moved : address, 1, FRONT_LARGE);
+    if (record) {
+        record->large_bytes = front_source_bytes(moved ? moved : address);
+        return moved;
+    }
+    void *copy = beneath_malloc(bytes); /* the map has no memory for the new place */
+    if (copy) memcpy(copy, moved, bytes);
+    front_source_free(moved);
+    return copy;
+}
+
+/* --- alloc and free --- */
+
+void *front_alloc_slowly(size_t bytes)
+{
+    if (front_source_is_inside()) return beneath_malloc(bytes);
+    void *address =
+        bytes <= FRONT_SMALL_MAX ? front_cache_refill(front_class_of(bytes)) : front_alloc_large(bytes, FRONT_PAGE);
+    return address ? address : beneath_malloc(bytes);
+}
+
+void front_free_slowly(void *address)
+{
+    const unsigned class = front_pages_class(address);
+    if (class == FRONT_FOREIGN)
+        beneath_free(address);
+    else if (front_source_is_inside())
+        front_source_postpone(address);
+    else if (class == FRONT_LARGE)
+        front_free_large(address);
+    else
+        front_cache_overflow(address, class);
+}
+
+void *front_alloc_zeroed(size_t bytes)
+{
+    void *address = front_alloc(bytes);
+    if (!address) return NULL;
+    /* Memory of the CPU pool is private and anonymous: pages that are dropped come back as zeros when touched. */
+    if (bytes >= FRONT_DROP_MIN && front_pages_class(address) == FRONT_LARGE) {
+        const size_t whole = bytes & ~(size_t)4095;
+        if (madvise(address, whole, MADV_DONTNEED) == 0) {
+            memset((char *)address + whole, 0, bytes - whole);
+            return address;
+        }
+    }
+    return memset(address, 0, bytes);
+}
+
+/* Returns the smallest class for `bytes` whose blocks lie at multiples of `alignment`; FRONT_LARGE if there is none. */
+static unsigned front_aligned_class(size_t alignment, size_t bytes)
+{
+    if (alignment > FRONT_PAGE || bytes > FRONT_SMALL_MAX) return FRONT_LARGE;
+    unsigned class = front_class_of(bytes);
+    while (class <= FRONT_CLASS_COUNT && front_classes[class].bytes & (alignment - 1))
+        class ++;
+    return class;
+}
+
+void *front_alloc_aligned(size_t alignment, size_t bytes)
+{
+    if (alignment <= 16) return front_alloc(bytes);
+    if (front_source_is_inside()) return beneath_memalign(alignment, bytes);
+    const unsigned class = front_aligned_class(alignment, bytes);
+    void *address;
+    if (class != FRONT_LARGE) {
+        address = front_cache_take(class);
+        if (!address) address = front_cache_refill(class);
+    } else {
+        address = front_alloc_large(bytes > FRONT_SMALL_MAX ? bytes : FRONT_SMALL_MAX + 1,
+                                    alignment > FRONT_PAGE ? alignment : FRONT_PAGE);
+    }
+    return address ? address : beneath_memalign(alignment, bytes);
+}
+
+/* --- sizes --- */
+
+size_t front_usable(void *address)
+{
+    const unsigned class = front_pages_class(address);
+    if (class == FRONT_LARGE) return front_pages_slab(address)->large_bytes;
+    return front_classes[class].bytes; /* 0 for FRONT_FOREIGN */
+}
+
+void *front_realloc(void *address, size_t bytes)
+{
+    const unsigned class = front_pages_class(address);
+    if (class == FRONT_FOREIGN) return beneath_realloc(address, bytes);
+    const size_t usable = front_usable(address);
+    if (bytes <= usable && bytes > usable / 2) return address;
+    if (class == FRONT_LARGE && bytes > FRONT_SMALL_MAX && !front_source_is_inside()) {
+        void *moved = front_realloc_large(address, bytes);
+        if (moved) return moved;
+    }
+    void *moved = front_alloc(bytes);
+    if (!moved) return NULL;
+    memcpy(moved, address, bytes < usable ? bytes : usable);
+    front_free(address);
+    return moved;
+}
+
+size_t front_trim(size_t keep_bytes)
+{
+    if (front_source_is_inside()) return 0;
+    front_cache_empty();
+    front_shelf_empty();
+    return front_source_trim(keep_bytes);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+#include "source.h"
+#include "beneath.h"
+#include "classes.h"
+#include "front.h"
+#include <errno.h>
+#include <loch/device.h>
+#include <loch/host.h>
+#include <loch/pool.h>
+
+#define SOURCE_IDLE ((size_t)256 << 20) /* free memory that the pool keeps */
+
+loch_allocator *_Atomic front_pool;
+
+typedef struct source_thread {
+    void *later;     /* blocks to free after the thread has left, linked by their first word */
+    unsigned inside; /* nested calls */
+    int error;       /* errno before the outermost call */
+} source_thread;
+
+static _Thread_local source_thread source_own __attribute__((tls_model("initial-exec")));
+
+/* --- inside --- */
+
+bool front_source_is_inside(void)
+{
+    return source_own.inside || !atomic_load_explicit(&front_pool, memory_order_acquire);
+}
+
+void front_source_enter(void)
+{
+    if (!source_own.inside++) source_own.error = errno;
+}
+
+void front_source_leave(void)
+{
+    if (source_own.inside > 1) {
+        source_own.inside--;
+        return;
+    }
+    errno = source_own.error;
+    source_own.inside = 0;
+    while (source_own.later) {
+        void *address = source_own.later;
+        source_own.later = *(void **)address;
+        front_free(address);
+    }
+}
+
+void front_source_postpone(void *address)
+{
+    *(void **)address = source_own.later;
+    source_own.later = address;
+}
+
+/* --- start --- */
+
+#ifndef FRONT_TESTED_ALONE
+static void *source_host_alloc(size_t bytes, size_t alignment, void *user)
+{
+    (void)user;
+    return alignment <= 2 * sizeof(void *) ? beneath_malloc(bytes) : beneath_memalign(alignment, bytes);
+}
+
+static void source_host_free(void *address, size_t bytes, void *user)
+{
+    (void)bytes;
+    (void)user;
+    beneath_free(address);
+}
+
+/* Sends the bookkeeping of Loch to the allocator beneath. */
+static loch_status source_set_host(void)
+{
+    const loch_host_allocator host = {sizeof host, source_host_alloc, source_host_free, NULL};
+    return loch_host_set_allocator(&host);
+}
+#else
+static loch_status source_set_host(void)
+{
+    return LOCH_OK;
+}
+#endif
+
+bool front_source_start(void)
+{
+    loch_device *device = NULL;
+    loch_allocator *pool = NULL;
+    const loch_pool_options options = {.size = sizeof options, .idle_bytes = SOURCE_IDLE};
+    front_source_enter();
+    if (source_set_host() == LOCH_OK && loch_device_open("cpu", &device) == LOCH_OK &&
+        loch_pool_create(device, "malloc", &options, &pool) != LOCH_OK)
+        pool = NULL;
+    loch_device_release(device); /* the pool keeps it open */
+    atomic_store_explicit(&front_pool, pool, memory_order_release);
+    front_source_leave();
+    return pool != NULL;
+}
+
+/* --- blocks --- */
+
+static loch_allocator *source_pool(void)
+{
+    return atomic_load_explicit(&front_pool, memory_order_acquire);
+}
+
+void *front_source_alloc(size_t bytes, size_t alignment)
+{
+    void *address = NULL;
+    const loch_request request = {.size = sizeof request, .bytes = bytes, .alignment = alignment};
+    front_source_enter();
+    if (loch_allocator_alloc(source_pool(), &request, &address) != LOCH_OK) address = NULL;
+    front_source_leave();
+    return address;
+}
+
+void *front_source_realloc(void *address, size_t bytes)
+{
+    void *moved = NULL;
+    front_source_enter();
+    if (loch_allocator_realloc(source_pool(), address, bytes, NULL, &moved) != LOCH_OK) moved = NULL;
+    front_source_leave();
+    return moved;
+}
+
+size_t front_source_bytes(void *address)
+{
+    loch_block block = {.size = offsetof(loch_block, id)};
+    front_source_enter();
+    const bool is_found = loch_allocator_find(source_pool(), address, &block) == LOCH_OK;
+    front_source_leave();
+    return is_found ? block.allocated_bytes : 0;
+}
+
+void front_source_free(void *address)
+{
+    front_source_enter();
+    const loch_status status = loch_free(source_pool(), address);
+    (void)status; /* the page map had the block, so the pool has it */
+    front_source_leave();
+}
+
+size_t front_source_trim(size_t keep_bytes)
+{
+    size_t released = 0;
+    front_source_enter();
+    if (loch_allocator_trim(source_pool(), keep_bytes, &released) != LOCH_OK) released = 0;
+    front_source_leave();
+    return released;
+}

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+# libloch_malloc.so: its front as a library beside the C library's malloc, also under sanitizers; the library preloaded into a program
+# with cmocka, into one that ends in several ways, and into programs of the system.
+set(malloc_folder ${CMAKE_CURRENT_SOURCE_DIR}/adapters/malloc)
+set(malloc_output ${PROJECT_BINARY_DIR}/tests/adapters/malloc)
+
+if(TARGET loch_cmocka AND LOCH_ADAPTERS)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/adapters/malloc/*.c)
+    list(FILTER sources EXCLUDE REGEX "/(malloc|operators)\\.c$")
+    add_executable(adapters.malloc.test_front EXCLUDE_FROM_ALL ${malloc_folder}/test_front.c ${sources} support/test.c support/lists.c)
+    set_target_properties(adapters.malloc.test_front PROPERTIES OUTPUT_NAME test_front RUNTIME_OUTPUT_DIRECTORY ${malloc_output})
+    target_compile_definitions(adapters.malloc.test_front PRIVATE FRONT_TESTED_ALONE)
+    target_include_directories(adapters.malloc.test_front PRIVATE ${test_includes} ${PROJECT_SOURCE_DIR}/adapters/malloc)
+    target_link_libraries(adapters.malloc.test_front PRIVATE loch_static loch_cmocka Threads::Threads ${CMAKE_DL_LIBS} loch_flags)
+    add_dependencies(tests adapters.malloc.test_front)
+    loch_add_test(adapters.malloc.test_front adapters 120 $<TARGET_FILE:adapters.malloc.test_front>)
+    loch_mark_races(adapters.malloc.test_front ${malloc_folder}/test_front.c adapters/malloc/test_front)
+endif()
+
+if(TARGET loch_malloc)
+    if(TARGET loch_cmocka)
+        add_executable(adapters.malloc.test_malloc EXCLUDE_FROM_ALL ${malloc_folder}/test_malloc.c)
+        set_target_properties(adapters.malloc.test_malloc PROPERTIES OUTPUT_NAME test_malloc RUNTIME_OUTPUT_DIRECTORY ${malloc_output})
+        target_compile_options(adapters.malloc.test_malloc PRIVATE -fno-builtin) # compilers remove pairs of calls
+        target_link_libraries(adapters.malloc.test_malloc PRIVATE loch_cmocka Threads::Threads ${CMAKE_DL_LIBS} loch_flags)
+        add_dependencies(adapters.malloc.test_malloc loch_malloc)
+        add_dependencies(tests adapters.malloc.test_malloc)
+        loch_add_test(adapters.malloc.test_malloc adapters 120 $<TARGET_FILE:adapters.malloc.test_malloc>)
+        set_property(TEST adapters.malloc.test_malloc APPEND PROPERTY ENVIRONMENT LD_PRELOAD=$<TARGET_FILE:loch_malloc>)
+        loch_mark_races(adapters.malloc.test_malloc ${malloc_folder}/test_malloc.c adapters/malloc/test_malloc)
+    endif()
+    add_executable(adapters.malloc.ends EXCLUDE_FROM_ALL ${malloc_folder}/ends.c)
+    set_target_properties(adapters.malloc.ends PROPERTIES OUTPUT_NAME ends RUNTIME_OUTPUT_DIRECTORY ${malloc_output})
+    target_compile_options(adapters.malloc.ends PRIVATE -fno-builtin)
+    target_link_libraries(adapters.malloc.ends PRIVATE Threads::Threads loch_flags)
+    add_dependencies(tests adapters.malloc.ends)
+    loch_add_test(adapters.malloc.ends adapters 60 ${malloc_folder}/check-ends $<TARGET_FILE:loch_malloc>
+        $<TARGET_FILE:adapters.malloc.ends>)
+    loch_add_test(adapters.malloc.programs adapters 300 ${malloc_folder}/check-programs $<TARGET_FILE:loch_malloc>)
+    loch_add_test(adapters.malloc.library adapters 60 ${malloc_folder}/check-library $<TARGET_FILE:loch_malloc>)
+endif()
