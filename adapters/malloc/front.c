@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define FRONT_LARGE_STEP ((size_t)4096)  /* sizes of large blocks are multiples of this */
 #define FRONT_DROP_MIN ((size_t)1 << 20) /* zeroed blocks from here on get new pages instead of zeros */
 
 /* --- start and forks --- */
@@ -41,23 +42,24 @@ void front_start(void)
 
 /* --- large blocks --- */
 
-/* Enters a block of the pool in the page map. Returns the block, or NULL after freeing it if the map has no memory. */
-static void *front_enter_large(void *address)
+/* Rounds the size of a large block up to what a caller may use of it; 0 for a size that no block has. */
+static size_t front_large_bytes(size_t bytes)
 {
-    if (!address) return NULL;
-    front_slab *record = front_pages_enter(address, 1, FRONT_LARGE);
-    if (record) {
-        record->large_bytes = front_source_bytes(address);
-        return address;
-    }
-    front_source_free(address);
-    return NULL;
+    return bytes > PTRDIFF_MAX ? 0 : (bytes + FRONT_LARGE_STEP - 1) & ~(FRONT_LARGE_STEP - 1);
 }
 
 static void *front_alloc_large(size_t bytes, size_t alignment)
 {
-    if (bytes > PTRDIFF_MAX) return NULL;
-    return front_enter_large(front_source_alloc(bytes, alignment));
+    const size_t whole = front_large_bytes(bytes);
+    void *address = whole ? front_source_alloc(whole, alignment) : NULL;
+    if (!address) return NULL;
+    front_slab *record = front_pages_enter(address, 1, FRONT_LARGE);
+    if (record) {
+        record->large_bytes = whole;
+        return address;
+    }
+    front_source_free(address); /* the map has no memory */
+    return NULL;
 }
 
 static void front_free_large(void *address)
@@ -70,16 +72,17 @@ static void front_free_large(void *address)
  * old address. */
 static void *front_realloc_large(void *address, size_t bytes)
 {
-    if (bytes > PTRDIFF_MAX) return NULL;
+    const size_t whole = front_large_bytes(bytes), before = front_pages_slab(address)->large_bytes;
+    if (!whole) return NULL;
     front_pages_remove(address, 1);
-    void *moved = front_source_realloc(address, bytes);
+    void *moved = front_source_realloc(address, whole);
     front_slab *record = front_pages_enter(moved ? moved : address, 1, FRONT_LARGE);
     if (record) {
-        record->large_bytes = front_source_bytes(moved ? moved : address);
+        record->large_bytes = moved ? whole : before;
         return moved;
     }
     void *copy = beneath_malloc(bytes); /* the map has no memory for the new place */
-    if (copy) memcpy(copy, moved, bytes);
+    if (copy) memcpy(copy, moved, bytes < before ? bytes : before);
     front_source_free(moved);
     return copy;
 }

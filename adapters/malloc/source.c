@@ -123,15 +123,6 @@ void *front_source_realloc(void *address, size_t bytes)
     return moved;
 }
 
-size_t front_source_bytes(void *address)
-{
-    loch_block block = {.size = offsetof(loch_block, id)};
-    front_source_enter();
-    const bool is_found = loch_allocator_find(source_pool(), address, &block) == LOCH_OK;
-    front_source_leave();
-    return is_found ? block.allocated_bytes : 0;
-}
-
 void front_source_free(void *address)
 {
     front_source_enter();

@@ -38,9 +38,6 @@ void *front_source_alloc(size_t bytes, size_t alignment);
 /* Changes the size of a block; it may move. Returns NULL if the pool has no memory; the block is unchanged then. */
 void *front_source_realloc(void *address, size_t bytes);
 
-/* Returns the usable size of a block. */
-size_t front_source_bytes(void *address);
-
 /* Frees a block of front_source_alloc. */
 void front_source_free(void *address);
 

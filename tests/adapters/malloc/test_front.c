@@ -9,8 +9,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static size_t used_bytes(void)
 {
@@ -287,44 +285,6 @@ static void destructors_of_threads_allocate(void **state)
     pthread_key_delete(late_key);
 }
 
-static atomic_bool is_over;
-
-static void *allocate_until_over(void *unused)
-{
-    for (unsigned i = 0; !atomic_load(&is_over); i++) {
-        void *small = front_alloc(i % 3000), *large = front_alloc(40000 + i % 90000);
-        front_free(small);
-        front_free(large);
-    }
-    return unused;
-}
-
-static void a_forked_child_allocates(void **state)
-{
-    (void)state;
-    pthread_t thread;
-    atomic_store(&is_over, false);
-    assert_int_equal(pthread_create(&thread, NULL, allocate_until_over, NULL), 0);
-    for (unsigned round = 0; round < 20; round++) {
-        char *before = front_alloc(3000);
-        strcpy(before, "before");
-        const pid_t child = fork();
-        if (child == 0) {
-            const bool is_right = !strcmp(before, "before") && !front_source_is_inside();
-            front_free(before);
-            for (size_t bytes = 1; bytes < 300000; bytes += bytes / 3 + 1)
-                front_free(front_alloc(bytes));
-            _exit(is_right ? 0 : 1);
-        }
-        int status = -1;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
-        front_free(before);
-    }
-    atomic_store(&is_over, true);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,7 +299,6 @@ int main(void)
         cmocka_unit_test(leaving_restores_errno),
         cmocka_unit_test(threads_exchange_blocks_and_leave_nothing),
         cmocka_unit_test(destructors_of_threads_allocate),
-        cmocka_unit_test(a_forked_child_allocates),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }
