@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Headers, libraries, adapters, the program with its manual pages and completion, the pkg-config files, the CMake package, the licence and
-# the docs. The installed tree can be moved: pkg-config files and the CMake package find their prefix from where they lie.
+# Headers, libraries, adapters, the program with its manual pages and completion, the pkg-config files, the CMake package, the
+# licence and the docs. The installed tree can be moved: pkg-config files and the CMake package find their prefix from where they lie.
 # `make uninstall` removes all of it: scripts/uninstall.
 include(CMakePackageConfigHelpers)
 
@@ -11,7 +11,8 @@ set(LOCH_ZSH_COMPLETIONS ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRIN
 set(folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}/loch
     ${CMAKE_INSTALL_DOCDIR}/docs/images ${CMAKE_INSTALL_DOCDIR}/examples/decoder
     ${CMAKE_INSTALL_MANDIR}/man1 ${CMAKE_INSTALL_MANDIR}/man3 ${CMAKE_INSTALL_MANDIR}/man7
-    ${CMAKE_INSTALL_DATADIR}/bash-completion/completions ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d ${LOCH_ZSH_COMPLETIONS})
+    ${CMAKE_INSTALL_DATADIR}/bash-completion/completions ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
+    ${LOCH_ZSH_COMPLETIONS})
 install(CODE "set(LOCH_FOLDERS \"${folders}\")\nset(LOCH_FOLDERS_FILE \"${PROJECT_BINARY_DIR}/install_folders.txt\")")
 install(SCRIPT cmake/note-folders.cmake)
 
@@ -76,7 +77,8 @@ if(TARGET loch_program)
     install(FILES tools/completion/loch.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
     install(FILES tools/completion/_loch DESTINATION ${LOCH_ZSH_COMPLETIONS})
 endif()
-if(TARGET loch_program AND NOT LOCH_SANITIZE AND NOT LOCH_COVERAGE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+if(TARGET loch_program AND NOT LOCH_SANITIZE AND NOT LOCH_COVERAGE AND
+   (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
     file(GLOB page_sources CONFIGURE_DEPENDS docs/man/* include/loch/*.h parts/*/include/loch/*.h)
     add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/man/done
         COMMAND ${PROJECT_SOURCE_DIR}/docs/man/make-pages $<TARGET_FILE:loch_program> ${PROJECT_BINARY_DIR}/man/pages

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# A part of the installation that runs before the first file is installed. Appends those of LOCH_FOLDERS, and of the folders around them,
-# that do not exist yet to LOCH_FOLDERS_FILE: one a line, each after the folder around it. The first two lines
-# are DESTDIR and the prefix. A list for another place is begun anew; a second installation into one place keeps the folders of the first.
+# A part of the installation that runs before the first file is installed. Appends those of LOCH_FOLDERS, and of the folders around
+# them, that do not exist yet to LOCH_FOLDERS_FILE: one a line, each after the folder around it. The first two lines are DESTDIR and the
+# prefix. A list for another place is begun anew; a second installation into one place keeps the folders of the first.
 set(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
 set(noted "")
 if(EXISTS ${LOCH_FOLDERS_FILE})
