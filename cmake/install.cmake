@@ -8,11 +8,19 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/loch)
 set(LOCH_ZSH_COMPLETIONS ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING "Where the completion for zsh is installed")
 
 # Notes which folders an installation makes, before it makes them: scripts/uninstall removes those and no others.
-set(folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}/loch
-    ${CMAKE_INSTALL_DOCDIR}/docs/images ${CMAKE_INSTALL_DOCDIR}/examples/decoder
+set(folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}
+    ${CMAKE_INSTALL_DOCDIR}/docs ${CMAKE_INSTALL_DOCDIR}/examples
     ${CMAKE_INSTALL_MANDIR}/man1 ${CMAKE_INSTALL_MANDIR}/man3 ${CMAKE_INSTALL_MANDIR}/man7
     ${CMAKE_INSTALL_DATADIR}/bash-completion/completions ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
     ${LOCH_ZSH_COMPLETIONS})
+file(GLOB_RECURSE inner CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR} include/* docs/* examples/*)
+foreach(path IN LISTS inner)
+    if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${path})
+        string(REGEX REPLACE "^include" ${CMAKE_INSTALL_INCLUDEDIR} path ${path})
+        string(REGEX REPLACE "^(docs|examples)" "${CMAKE_INSTALL_DOCDIR}/\\1" path ${path})
+        list(APPEND folders ${path})
+    endif()
+endforeach()
 install(CODE "set(LOCH_FOLDERS \"${folders}\")\nset(LOCH_FOLDERS_FILE \"${PROJECT_BINARY_DIR}/install_folders.txt\")")
 install(SCRIPT cmake/note-folders.cmake)
 
@@ -38,10 +46,8 @@ foreach(adapter IN LISTS loch_adapters)
     set_target_properties(loch_${adapter} PROPERTIES INSTALL_RPATH "$ORIGIN") # all libraries lie side by side
     install(TARGETS loch_${adapter})
 endforeach()
-foreach(adapter onnxruntime umf)
-    if(TARGET loch_${adapter})
-        install(FILES adapters/${adapter}/loch_${adapter}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-    endif()
+foreach(adapter IN LISTS loch_linked_adapters)
+    install(FILES adapters/${adapter}/loch_${adapter}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endforeach()
 install(FILES adapters/arrow/loch_arrow.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET loch_malloc)
