@@ -15,13 +15,13 @@ _loch()
         elif [[ -n $word ]]; then
             COMPREPLY+=("${word%%"$tab"*}")
         fi
-    done < <("${words[0]}" complete "${words[@]:1}" 2>/dev/null)
+    done <<<"$("${words[0]}" complete "${words[@]:1}" 2>/dev/null)" # works without /dev/fd, too
     if [[ -n $has_files ]]; then
         path=$typed
         [[ $path == -*=* ]] && path=${path#*=}
         while IFS= read -r word; do
-            COMPREPLY+=("${typed%"$path"}$word")
-        done < <(compgen -f -- "$path")
+            [[ -n $word ]] && COMPREPLY+=("${typed%"$path"}$word")
+        done <<<"$(compgen -f -- "$path")"
         compopt -o filenames 2>/dev/null
     fi
 
