@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
+// NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_shared<loch::allocator> && test::is_owner<loch::block>);
 static_assert(test::is_guard<loch::pressure<std::size_t (*)(loch_allocator *, std::size_t)>>);
 
@@ -142,7 +143,7 @@ TEST(pressure_functions_free_memory)
 {
     loch_pool_options options{};
     options.limit_bytes = 1 << 20;
-    const loch::pool pool(loch::device(test::sim_name), "small", options);
+    const loch::pool pool{loch::device(test::sim_name), "small", options};
     loch::block cache(pool, 900 << 10);
     {
         const loch::pressure pressure(pool, [&](loch_allocator *of, std::size_t bytes) {
@@ -185,3 +186,4 @@ TEST(an_allocator_of_your_own)
     EXPECT_THROWS(LOCH_E_INVALID, loch::allocator(cpu, "own", ops, nullptr));
     EXPECT(own_destroyed == 1);
 }
+// NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)

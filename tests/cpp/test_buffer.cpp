@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+// NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_shared<loch::buffer> && test::is_owner<loch::unique_buffer> && test::is_guard<loch::pin>);
 static_assert(test::is_owner<loch::buffer_pool> && test::is_owner<loch::workspace> && test::is_guard<loch::scratch>);
 static_assert(sizeof(loch::buffer) == sizeof(void *));
@@ -48,7 +49,7 @@ TEST(buffers_are_filled_copied_sliced_and_wrapped)
         EXPECT(static_cast<const char *>(unique.address())[63] == 0);
         unique.fill<std::uint32_t>(0x01020304u);
         const loch::buffer shared = std::move(unique);
-        EXPECT(!unique && shared.bytes() == 64); // NOLINT(bugprone-use-after-move)
+        EXPECT(!unique && shared.bytes() == 64);
         loch::buffer part = shared.slice(60, 4);
         EXPECT(part.elements<std::uint32_t>()[0] == 0x01020304u && part.id() == shared.id());
         EXPECT(shared.references() == 2);
@@ -103,13 +104,13 @@ TEST(a_block_becomes_a_buffer_and_a_buffer_a_block)
         loch::block block(pool, 100);
         void *const address = block.get();
         loch::unique_buffer buffer = loch::unique_buffer::adopt(std::move(block));
-        EXPECT(!block && buffer.address() == address && buffer.bytes() == 100); // NOLINT(bugprone-use-after-move)
+        EXPECT(!block && buffer.address() == address && buffer.bytes() == 100);
         block = buffer.detach();
         EXPECT(block.get() == address && !buffer.address() && buffer.bytes() == 0);
         const loch::pool other(device);
         loch::block foreign = loch::block::take(other, block.get());
         EXPECT_THROWS(LOCH_E_FOREIGN, loch::unique_buffer::adopt(std::move(foreign)));
-        EXPECT(foreign.release() == address); // NOLINT(bugprone-use-after-move): a failure keeps it
+        EXPECT(foreign.release() == address); // a failure keeps it
         block.free();
         EXPECT(pool.stats().blocks == 0);
         loch_buffer *shared = loch::unique_buffer(10, pool).release();
@@ -121,7 +122,7 @@ TEST(a_block_becomes_a_buffer_and_a_buffer_a_block)
 
 TEST(a_pin_ends_with_its_block_and_keeps_the_buffer)
 {
-    const loch::pool pool(loch::device(test::sim_name));
+    const loch::pool pool{loch::device(test::sim_name)};
     loch::buffer buffer(100, loch::place(pool).movable());
     {
         const loch::pin pin = buffer.pin();
@@ -168,3 +169,4 @@ TEST(scratch_memory_is_reused)
     EXPECT_THROWS(LOCH_E_INVALID, loch::workspace().bytes());
     EXPECT_THROWS(LOCH_E_INVALID, loch::workspace{loch::allocator()});
 }
+// NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)

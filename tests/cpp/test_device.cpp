@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <vector>
 
+// NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_shared<loch::device> && test::is_shared<loch::stream> && test::is_owner<loch::event>);
 static_assert(test::is_owner<loch::stream_pool> && test::is_owner<loch::pooled_stream>);
 static_assert(test::is_guard<loch::pooled_event>);
@@ -49,7 +50,7 @@ TEST(peers_reach_each_other)
 
 TEST(a_stream_orders_work)
 {
-    test::on_devices([](loch::device device) {
+    test::on_devices([](const loch::device &device) {
         loch::stream stream(device), other(device);
         EXPECT(stream.id() != other.id() && stream.device().get() == device.get());
         const loch::stream copy = other; // shares it
@@ -74,13 +75,13 @@ TEST(a_stream_orders_work)
     EXPECT_THROWS(LOCH_E_INVALID, loch::stream{loch::device{}});
     loch_stream_options options{};
     options.priority = -1;
-    const loch::stream urgent(loch::device(test::sim_name), options);
+    const loch::stream urgent{loch::device(test::sim_name), options};
     EXPECT(urgent.id() != 0); // keeps its device open
 }
 
 TEST(a_closed_stream_is_closed_for_all_holders)
 {
-    loch::stream stream(loch::device(test::sim_name));
+    loch::stream stream{loch::device(test::sim_name)};
     const loch::stream copy = stream;
     stream.close();
     EXPECT_THROWS(LOCH_E_INVALID, copy.sync());
@@ -191,3 +192,4 @@ TEST(copies_and_fills_reach_every_device)
         loch::check(loch_raw_free(there));
     });
 }
+// NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
+// NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_owner<loch::engine> && test::is_owner<loch::context> && test::is_shared<loch::parameter>);
 static_assert(test::is_guard<loch::guard> && test::is_guard<loch::pushed_pool> && test::is_guard<loch::seat_lock>);
 static_assert(test::is_owner<loch::cublas> && test::is_owner<loch::nccl>);
@@ -174,3 +175,4 @@ TEST(vendor_libraries_that_are_missing_are_unsupported)
     const loch_status loaded = test::thrown([] { EXPECT(loch::load(LOCH_LIBRARY_NCCL) > 0); });
     EXPECT(loaded == (status == LOCH_E_NOT_FOUND ? LOCH_OK : LOCH_E_UNSUPPORTED));
 }
+// NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)

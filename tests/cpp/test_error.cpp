@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <vector>
 
+// NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(std::is_nothrow_copy_constructible_v<loch::error>);
 
 TEST(a_failure_is_an_exception_with_status_and_sentence)
@@ -100,3 +101,4 @@ TEST(a_visitor_goes_on_ends_fails_or_throws)
     EXPECT(is_caught);
     EXPECT(test::equal(first.name(), "cpp-first") && test::equal(loch::tag().name(), "") && first != second);
 }
+// NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)

@@ -10,6 +10,7 @@
 
 #include <vector>
 
+// NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_shared<loch::pool> && test::is_owner<loch::growable>);
 static_assert(test::is_guard<loch::forbid_moving> && test::is_guard<loch::asleep>);
 static_assert(test::is_guard<loch::move_hook<void (*)(const loch_move &)>>);
@@ -98,7 +99,7 @@ TEST(moving_is_forbidden_by_a_guard)
     }
     static_cast<void>(pool.compact(goal));
     EXPECT(loch_pool_allow_moving(pool.get()) == LOCH_E_INVALID); // each guard undid its own
-    EXPECT_THROWS(LOCH_E_INVALID, loch::forbid_moving{loch::pool()});
+    EXPECT_THROWS(LOCH_E_INVALID, const loch::forbid_moving made{loch::pool()});
 }
 
 TEST(movable_buffers_are_moved_pinned_and_reported)
@@ -145,7 +146,7 @@ TEST(movable_buffers_are_moved_pinned_and_reported)
 
 TEST(frozen_memory_stays)
 {
-    const loch::pool pool(loch::device(test::sim_name));
+    const loch::pool pool{loch::device(test::sim_name)};
     const loch::tag tag("cpp-weights");
     const loch::buffer weights(1 << 20, loch::place(pool).movable().tagged(tag));
     loch_freeze_options options{};
@@ -180,6 +181,7 @@ TEST(a_pool_sleeps_to_the_end_of_a_block)
         loch::sim::set_fault(device, nullptr);
         EXPECT(asleep.wake() == 1 << 20); // once more
     }
-    EXPECT_THROWS(LOCH_E_INVALID, loch::asleep{loch::pool()});
-    EXPECT_THROWS(LOCH_E_INVALID, loch::asleep{loch::pool(loch::direct(device))});
+    EXPECT_THROWS(LOCH_E_INVALID, const loch::asleep made{loch::pool()});
+    EXPECT_THROWS(LOCH_E_INVALID, const loch::asleep made{loch::pool(loch::direct(device))});
 }
+// NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <vector>
 
+// NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_owner<loch::sim::graph> && test::is_guard<loch::sim::capture>);
 static_assert(test::is_guard<loch::log_hook<void (*)(loch_log_level, const char *)>>);
 
@@ -153,3 +154,4 @@ TEST(host_memory_and_clock_can_be_replaced)
     }
     loch::host::set_allocator(nullptr);
 }
+// NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)

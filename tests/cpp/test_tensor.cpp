@@ -198,7 +198,7 @@ TEST(empty_handles_are_errors)
         EXPECT_THROWS(LOCH_E_INVALID, empty->data<float>());
         EXPECT_THROWS(LOCH_E_INVALID, moved.copy_from(*empty));
         EXPECT_THROWS(LOCH_E_INVALID, empty->buffer());
-        EXPECT_THROWS(LOCH_E_INVALID, loch::mapping<float>{*empty});
+        EXPECT_THROWS(LOCH_E_INVALID, const loch::mapping<float> made{*empty});
         EXPECT_THROWS(LOCH_E_INVALID, loch::dlpack{*empty});
         EXPECT_THROWS(LOCH_E_INVALID, loch::npy::save(*empty, "x"));
     }
@@ -230,8 +230,8 @@ TEST(a_mapping_writes_back_at_its_end)
         const loch::mapping<const float> columns(t.transpose(0, 1));
         EXPECT(columns.at({2, 1}) == 9);
         if (device.can(LOCH_CAN_HOST_ACCESS)) EXPECT_THROWS(LOCH_E_INVALID, columns.span());
-        EXPECT_THROWS(LOCH_E_INVALID, loch::mapping<int>{t});
-        EXPECT_THROWS(LOCH_E_INVALID, loch::mapping<const float>(t, LOCH_MAP_READ_WRITE));
+        EXPECT_THROWS(LOCH_E_INVALID, const loch::mapping<int> made{t});
+        EXPECT_THROWS(LOCH_E_INVALID, const loch::mapping<const float> made(t, LOCH_MAP_READ_WRITE));
     });
 }
 

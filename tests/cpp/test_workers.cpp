@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+// NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_owner<loch::workers> && test::is_owner<loch::timeline>);
 static_assert(test::is_moved<loch::job<int (*)()>> && test::is_never_copied<loch::job<int (*)()>>);
 static_assert(test::is_guard<loch::timeline::span>);
@@ -27,7 +28,7 @@ TEST(a_job_brings_its_result_or_its_exception)
     EXPECT(workers.threads() == 2 && workers.current() == SIZE_MAX);
     auto number = workers.start([] { return std::string("a result that is longer than a small string"); });
     auto moved = std::move(number);
-    EXPECT(!number && moved && test::has(moved.get(), "longer") && !moved); // NOLINT(bugprone-use-after-move)
+    EXPECT(!number && moved && test::has(moved.get(), "longer") && !moved);
     EXPECT_THROWS(LOCH_E_INVALID, moved.get());
     bool is_caught = false;
     auto failing = workers.start([] { throw std::runtime_error("from a task"); });
@@ -147,3 +148,4 @@ TEST(spans_end_with_their_block)
         EXPECT_THROWS(LOCH_E_IO, timeline.save("/no/such/folder/trace"));
     });
 }
+// NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 
+// NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_shared<loch::limit> && test::is_shared<loch::direct> && test::is_shared<loch::wrapper>);
 static_assert(test::is_owner<loch::profile> && test::is_owner<loch::census>);
 static_assert(test::is_guard<loch::registration> && test::is_guard<loch::recording>);
@@ -121,7 +122,7 @@ TEST(the_registry_finds_allocators_by_name)
             EXPECT(loch::registry::acquire("named").get() == pool.get());
             EXPECT(loch::registry::acquire("other", device).get() == pool.get());
             EXPECT(loch::registry::acquire_best(device).get() == pool.get());
-            EXPECT_THROWS(LOCH_E_EXISTS, loch::registration(pool, "named"));
+            EXPECT_THROWS(LOCH_E_EXISTS, const loch::registration made(pool, "named"));
             int entries = 0;
             loch::registry::walk([&](const loch_registry_entry &entry) { entries += entry.allocator == pool.get(); });
             EXPECT(entries == 2);
@@ -187,7 +188,7 @@ TEST(a_recording_ends_with_its_block)
     const std::string path = test::temporary("recording.loch"), ring = test::temporary("ring.loch");
     {
         const loch::recording recording(path);
-        EXPECT_THROWS(LOCH_E_BUSY, loch::recording{ring});
+        EXPECT_THROWS(LOCH_E_BUSY, const loch::recording made{ring});
         EXPECT_THROWS(LOCH_E_UNSUPPORTED, recording.save(ring));
     }
     EXPECT(contents(path).size() > 0);
@@ -208,3 +209,4 @@ TEST(a_recording_ends_with_its_block)
     std::remove(path.c_str());
     std::remove(ring.c_str());
 }
+// NOLINTEND(bugprone-use-after-move,clang-analyzer-cplusplus.Move)

@@ -269,6 +269,7 @@ template <class Function> class [[nodiscard]] pressure : detail::fixed
     ~pressure() { detail::ignore(loch_allocator_remove_pressure(allocator_.get(), &pressure::call, this)); }
 
   private:
+    /* An exception cannot pass through C: it ends the program. NOLINTNEXTLINE(bugprone-exception-escape) */
     static std::size_t call(loch_allocator *of, std::size_t bytes, void *user) noexcept
     {
         return static_cast<pressure *>(user)->function_(of, bytes);

@@ -39,6 +39,7 @@ template <class Function> class [[nodiscard]] move_hook : detail::fixed
     ~move_hook() { detail::ignore(loch_pool_set_move_hook(pool_.get(), nullptr, nullptr)); }
 
   private:
+    /* An exception cannot pass through C: it ends the program. NOLINTNEXTLINE(bugprone-exception-escape) */
     static void call(loch_allocator *, const loch_move *move, void *user) noexcept
     {
         static_cast<move_hook *>(user)->function_(*move);

@@ -32,6 +32,7 @@ template <class Function> class [[nodiscard]] observer : detail::fixed
     ~observer() { detail::ignore(loch_observer_remove(device_.get(), &observer::call, this)); }
 
   private:
+    /* An exception cannot pass through C: it ends the program. NOLINTNEXTLINE(bugprone-exception-escape) */
     static void call(loch_range_event event, const loch_range *range, void *user) noexcept
     {
         static_cast<observer *>(user)->function_(event, *range);

@@ -60,6 +60,7 @@ template <class Function> class [[nodiscard]] log_hook : detail::fixed
     ~log_hook() { loch_log_set_hook(nullptr, nullptr, LOCH_LOG_OFF); }
 
   private:
+    /* An exception cannot pass through C: it ends the program. NOLINTNEXTLINE(bugprone-exception-escape) */
     static void call(loch_log_level level, const char *line, void *user) noexcept
     {
         static_cast<log_hook *>(user)->function_(level, line);
