@@ -54,23 +54,23 @@ static int source_find(void *library, const char *name, void *out)
     return address != NULL;
 }
 
-static loch_status source_find_calls(lochi_umf_calls *out)
+/* Returns whether the process has UMF. */
+static int source_find_calls(lochi_umf_calls *out)
 {
     *out = (lochi_umf_calls){.alloc = umfMemoryProviderAlloc,
                              .free = umfMemoryProviderFree,
                              .get_ipc_size = umfMemoryProviderGetIPCHandleSize,
                              .get_version = umfGetCurrentVersion};
-    if (out->alloc && out->free && out->get_ipc_size && out->get_version) return LOCH_OK;
+    if (out->alloc && out->free && out->get_ipc_size && out->get_version) return 1;
     out->library = dlopen("libumf.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (out->library && source_find(out->library, "umfMemoryProviderAlloc", &out->alloc) &&
         source_find(out->library, "umfMemoryProviderFree", &out->free) &&
         source_find(out->library, "umfMemoryProviderGetIPCHandleSize", &out->get_ipc_size) &&
         source_find(out->library, "umfGetCurrentVersion", &out->get_version))
-        return LOCH_OK;
+        return 1;
     if (out->library) dlclose(out->library);
     out->library = NULL;
-    return loch_error_set(LOCH_E_NOT_FOUND, NULL, 0,
-                          "the process has no UMF 1: neither libumf.so.1 nor an exported umfMemoryProviderAlloc");
+    return 0;
 }
 
 /* --- the allocator --- */
@@ -136,8 +136,12 @@ loch_status lochi_umf_source_create(loch_device *device, lochi_umf_provider *pro
     lochi_umf_source *source = calloc(1, sizeof *source);
     if (!source) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for the source of a UMF pool");
     atomic_init(&source->provider, provider);
-    loch_status status = source_find_calls(&source->calls);
-    if (status != LOCH_OK) goto fail;
+    loch_status status;
+    if (!source_find_calls(&source->calls)) {
+        status = loch_error_set(LOCH_E_NOT_FOUND, NULL, 0,
+                                "the process has no UMF 1: neither libumf.so.1 nor an exported umfMemoryProviderAlloc");
+        goto fail;
+    }
     if (source->calls.get_version() < (int)LOCHI_UMF_VERSION(1, 0)) {
         status = loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "UMF %d.%d is too old: version 1.0 is needed",
                                 source->calls.get_version() >> 16, source->calls.get_version() & 0xffff);

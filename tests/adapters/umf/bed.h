@@ -57,7 +57,8 @@ static umf_result_t provider_alloc(void *self, size_t size, size_t alignment, vo
     char *address = aligned_alloc(1 << 16, (size + (1 << 17)) & ~(size_t)((1 << 16) - 1));
     if (!address) return UMF_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     atomic_fetch_add(&p->bytes, size);
-    *out = address + (alignment > 1 ? 0 : p->shift);
+    *out = address;
+    if (alignment <= 1) *out = address + p->shift;
     return UMF_RESULT_SUCCESS;
 }
 
