@@ -348,6 +348,13 @@ static void onnx_runtime_reads_the_figures(void **state)
     assert_string_equal(api->GetKeyValue(pairs, "Limit"), "-1");
     assert_true(atoll(api->GetKeyValue(pairs, "NumReserves")) > 0); /* weights have a tag of their own */
     api->ReleaseKeyValuePairs(pairs);
+    void *small[8]; /* kernels rely on the alignment of small blocks too */
+    for (int i = 0; i < 8; i++) {
+        check(api->AllocatorAlloc(allocator, 100, &small[i]));
+        assert_int_equal((uintptr_t)small[i] % 64, 0);
+    }
+    for (int i = 0; i < 8; i++)
+        check(api->AllocatorFree(allocator, small[i]));
     api->ReleaseAllocator(allocator);
     api->ReleaseMemoryInfo(info);
     api->ReleaseValue(y);
