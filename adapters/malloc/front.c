@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define FRONT_LARGE_STEP ((size_t)4096)  /* sizes of large blocks are multiples of this */
 #define FRONT_DROP_MIN ((size_t)1 << 20) /* zeroed blocks from here on get new pages instead of zeros */
 
 /* --- start and forks --- */
@@ -45,7 +44,7 @@ void front_start(void)
 /* Rounds the size of a large block up to what a caller may use of it; 0 for a size that no block has. */
 static size_t front_large_bytes(size_t bytes)
 {
-    return bytes > PTRDIFF_MAX ? 0 : (bytes + FRONT_LARGE_STEP - 1) & ~(FRONT_LARGE_STEP - 1);
+    return bytes > PTRDIFF_MAX ? 0 : (bytes + FRONT_PAGE - 1) & ~(FRONT_PAGE - 1);
 }
 
 static void *front_alloc_large(size_t bytes, size_t alignment)

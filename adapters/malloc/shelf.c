@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdalign.h>
 
-#define SHELF_CHAIN_BYTES ((size_t)256 << 10) /* bytes in chains that a shelf keeps */
+#define SHELF_CHAIN_BYTES ((size_t)64 << 10) /* bytes in chains that a shelf keeps */
 
 /* A chain: the first block of a batch. The last block of the batch has a NULL link. */
 typedef struct shelf_block {

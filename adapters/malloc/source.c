@@ -106,12 +106,19 @@ static loch_allocator *source_pool(void)
 
 void *front_source_alloc(size_t bytes, size_t alignment)
 {
-    void *address = NULL;
+    loch_allocator *pool = source_pool();
     const loch_request request = {.size = sizeof request, .bytes = bytes, .alignment = alignment};
+    void *address = NULL;
     front_source_enter();
-    if (loch_allocator_alloc(source_pool(), &request, &address) != LOCH_OK) address = NULL;
+    /* The pool's fast path serves requests without an alignment. All sizes are multiples of a page, so the pool cuts at
+     * pages, and the second request is for alignments above a page. */
+    loch_status status = loch_alloc(pool, bytes, &address);
+    if (status == LOCH_OK && ((uintptr_t)address & (alignment - 1))) {
+        status = loch_free(pool, address);
+        if (status == LOCH_OK) status = loch_allocator_alloc(pool, &request, &address);
+    }
     front_source_leave();
-    return address;
+    return status == LOCH_OK ? address : NULL;
 }
 
 void *front_source_realloc(void *address, size_t bytes)

@@ -31,8 +31,8 @@ void front_source_leave(void);
 /* Keeps a block that the calling thread frees inside Loch, until the thread leaves. */
 void front_source_postpone(void *address);
 
-/* Allocates `bytes` (more than a page) at a multiple of `alignment` (at least a page). Returns NULL if the pool has no
- * memory. Any thread. */
+/* Allocates `bytes`, a multiple of pages and more than one, at a multiple of `alignment`, which is at least a page.
+ * Returns NULL if the pool has no memory. Any thread. */
 void *front_source_alloc(size_t bytes, size_t alignment);
 
 /* Changes the size of a block; it may move. Returns NULL if the pool has no memory; the block is unchanged then. */

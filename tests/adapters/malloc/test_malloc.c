@@ -422,7 +422,7 @@ static void a_child_of_a_program_with_threads_allocates(void **state)
     atomic_store(&is_over, false);
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, allocate_until_over, NULL), 0);
-    for (unsigned round = 0; round < 60; round++) {
+    for (unsigned round = 0; round < 25; round++) {
         char *before = malloc(500), *large = malloc(1 << 20);
         strcpy(before, "before");
         strcpy(large, "large");
