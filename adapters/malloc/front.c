@@ -11,32 +11,27 @@
 
 /* --- start and forks --- */
 
-static void front_prepare_fork(void)
-{
-    front_source_enter(); /* handlers of Loch that allocate must not wait for the locks below */
-    front_shelf_prepare_fork();
-}
-
 static void front_end_fork_in_parent(void)
 {
     front_shelf_end_fork(false);
-    front_source_leave();
 }
 
 static void front_end_fork_in_child(void)
 {
     front_shelf_end_fork(true);
-    front_source_leave();
 }
 
+/* Handlers before a fork run in the reverse order of their registration, those after it in that order. So the thread
+ * that forks counts as inside Loch first, then Loch takes its locks, then the shelves are locked: no thread that
+ * waits for a shelf holds a lock of Loch then. Without memory for the handlers, forks run without them. */
 void front_start(void)
 {
     front_classes_start();
     front_shelf_start();
     if (!front_cache_start()) return;
+    (void)pthread_atfork(front_shelf_prepare_fork, front_end_fork_in_parent, front_end_fork_in_child);
     if (!front_source_start()) return;
-    /* Without memory for the handlers, forks run without them. */
-    (void)pthread_atfork(front_prepare_fork, front_end_fork_in_parent, front_end_fork_in_child);
+    (void)pthread_atfork(front_source_enter, front_source_leave, front_source_leave);
 }
 
 /* --- large blocks --- */
@@ -170,7 +165,7 @@ void *front_realloc(void *address, size_t bytes)
         if (moved) return moved;
     }
     void *moved = front_alloc(bytes);
-    if (!moved) return NULL;
+    if (!moved) return bytes <= usable ? address : NULL;
     memcpy(moved, address, bytes < usable ? bytes : usable);
     front_free(address);
     return moved;

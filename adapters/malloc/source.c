@@ -8,7 +8,9 @@
 #include <loch/host.h>
 #include <loch/pool.h>
 
-#define SOURCE_IDLE ((size_t)256 << 20) /* free memory that the pool keeps */
+#define SOURCE_IDLE ((size_t)256 << 20)       /* free memory that the pool keeps */
+#define SOURCE_PAUSED_MAX ((size_t)256 << 10) /* larger requests may fail although the pool has memory */
+#define SOURCE_PAUSE_MAX 4096
 
 loch_allocator *_Atomic front_pool;
 
@@ -97,6 +99,35 @@ bool front_source_start(void)
     return pool != NULL;
 }
 
+/* --- a pool without memory --- */
+
+/* A pool that has no memory left tries everything before it refuses, which takes time. A process with a limit on its
+ * addresses may live long after that, on the allocator beneath. So after a refusal of a request that is not large, the
+ * pool is not asked for a number of such requests, and for twice as many after each further refusal. Both are relaxed:
+ * a thread that misses a change asks once too often or too seldom. */
+static atomic_uint source_pause;       /* requests for which the pool is not asked */
+static atomic_uint source_pauses_next; /* length of the next pause */
+
+static bool source_is_paused(size_t bytes)
+{
+    const unsigned left = atomic_load_explicit(&source_pause, memory_order_relaxed);
+    if (!left || bytes > SOURCE_PAUSED_MAX) return false;
+    atomic_store_explicit(&source_pause, left - 1, memory_order_relaxed);
+    return true;
+}
+
+static void source_note(size_t bytes, bool is_refused)
+{
+    unsigned next = atomic_load_explicit(&source_pauses_next, memory_order_relaxed);
+    if (bytes > SOURCE_PAUSED_MAX || (!is_refused && !next)) return;
+    if (is_refused) {
+        next = next ? 2 * next : 16;
+        if (next > SOURCE_PAUSE_MAX) next = SOURCE_PAUSE_MAX;
+        atomic_store_explicit(&source_pause, next, memory_order_relaxed);
+    }
+    atomic_store_explicit(&source_pauses_next, is_refused ? next : 0, memory_order_relaxed);
+}
+
 /* --- blocks --- */
 
 static loch_allocator *source_pool(void)
@@ -106,6 +137,7 @@ static loch_allocator *source_pool(void)
 
 void *front_source_alloc(size_t bytes, size_t alignment)
 {
+    if (source_is_paused(bytes)) return NULL;
     loch_allocator *pool = source_pool();
     const loch_request request = {.size = sizeof request, .bytes = bytes, .alignment = alignment};
     void *address = NULL;
@@ -118,6 +150,7 @@ void *front_source_alloc(size_t bytes, size_t alignment)
         if (status == LOCH_OK) status = loch_allocator_alloc(pool, &request, &address);
     }
     front_source_leave();
+    source_note(bytes, status != LOCH_OK);
     return status == LOCH_OK ? address : NULL;
 }
 

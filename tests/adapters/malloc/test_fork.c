@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The front of libloch_malloc.so in the child of a program with threads. */
+/* The front of libloch_malloc.so in children: of a program with threads, and with a limit of its own. */
 #include "support/test.h"
 
 #include "front.h"
@@ -47,9 +47,35 @@ static void a_forked_child_allocates(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
+/* --- without memory --- */
+
+static void a_pool_without_memory_is_asked_seldom(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000 };
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        loch_stats stats = {.size = sizeof stats};
+        if (loch_pool_set_limit(atomic_load(&front_pool), TEST_MIB) != LOCH_OK) _exit(4);
+        unsigned refused = 0;
+        for (unsigned i = 0; i < 100 * COUNT && refused < COUNT; i++)
+            refused += front_source_alloc(4 * FRONT_PAGE, FRONT_PAGE) == NULL;
+        if (refused < COUNT) _exit(1);
+        if (loch_allocator_get_stats(atomic_load(&front_pool), &stats) != LOCH_OK) _exit(2);
+        _exit(stats.failures > 0 && stats.failures < COUNT / 100 ? 0 : 3);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_forked_child_allocates)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_forked_child_allocates),
+        cmocka_unit_test(a_pool_without_memory_is_asked_seldom),
+    };
     front_start();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

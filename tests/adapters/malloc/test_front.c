@@ -195,7 +195,7 @@ static void leaving_restores_errno(void **state)
     assert_int_equal(errno, 11);
 }
 
-/* --- threads and forks --- */
+/* --- threads --- */
 
 enum { THREADS = 4, SLOTS = 500, STEPS = 20000 };
 
