@@ -72,24 +72,6 @@ loch_status lochi_cuda_managed_alloc(void *self, size_t bytes, size_t alignment,
     return LOCH_OK;
 }
 
-loch_status lochi_cuda_host_register(void *self, void *address, size_t bytes)
-{
-    cu_result result;
-    LOCHI_CUDA_CALL(result, self, RELAXED, cuMemHostRegister_v2, (address, bytes, LOCHI_CU_MEMHOSTREGISTER_PORTABLE));
-    if (result == LOCHI_CUDA_ERROR_OUT_OF_MEMORY)
-        return loch_error_set(LOCH_E_HOST_MEMORY, "cuda", (long)result,
-                              "cuMemHostRegister: the host cannot page-lock %s more", LOCHI_SIZE(bytes));
-    return LOCHI_CUDA_STATUS(result, cuMemHostRegister);
-}
-
-loch_status lochi_cuda_host_unregister(void *self, void *address, size_t bytes)
-{
-    (void)bytes;
-    cu_result result;
-    LOCHI_CUDA_CALL(result, self, RELAXED, cuMemHostUnregister, (address));
-    return LOCHI_CUDA_STATUS_GIVING_BACK(result, cuMemHostUnregister);
-}
-
 /* --- ordered by stream --- */
 
 static loch_status cuda_no_ordered(void)

@@ -13,8 +13,6 @@ cu_allocation lochi_cuda_describe(const lochi_cuda_device *device);
 loch_status lochi_cuda_raw_alloc(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_cuda_raw_free(void *self, void *address, size_t bytes);
 loch_status lochi_cuda_managed_alloc(void *self, size_t bytes, size_t alignment, void **out);
-loch_status lochi_cuda_host_register(void *self, void *address, size_t bytes);
-loch_status lochi_cuda_host_unregister(void *self, void *address, size_t bytes);
 loch_status lochi_cuda_ordered_alloc(void *self, size_t bytes, void *stream, void **out);
 loch_status lochi_cuda_ordered_free(void *self, void *address, size_t bytes, void *stream);
 loch_status lochi_cuda_reserve(void *self, size_t bytes, size_t alignment, void **out);

@@ -28,7 +28,7 @@ static loch_status pinned_cannot_align(const char *what, size_t bytes, size_t al
                      LOCHI_SIZE(bytes), alignment);
 }
 
-/* --- mapped here --- */
+/* --- registered memory --- */
 
 static loch_status pinned_register(const lochi_cuda_device *device, void *address, size_t bytes)
 {
@@ -39,6 +39,15 @@ static loch_status pinned_register(const lochi_cuda_device *device, void *addres
                               "cuMemHostRegister: the host has no %s left that can be page-locked", LOCHI_SIZE(bytes));
     return LOCHI_CUDA_STATUS(result, cuMemHostRegister);
 }
+
+static loch_status pinned_unregister(const lochi_cuda_device *device, void *address)
+{
+    cu_result result;
+    LOCHI_CUDA_CALL(result, device, RELAXED, cuMemHostUnregister, (address));
+    return LOCHI_CUDA_STATUS_GIVING_BACK(result, cuMemHostUnregister);
+}
+
+/* --- mapped here --- */
 
 static loch_status pinned_map(const lochi_cuda_device *device, size_t bytes, size_t alignment, void **out)
 {
@@ -58,9 +67,7 @@ static loch_status pinned_map(const lochi_cuda_device *device, size_t bytes, siz
 static loch_status pinned_unmap(const lochi_cuda_device *device, void *address, size_t bytes)
 {
     if (lochi_cuda_is_forked) return LOCH_OK;
-    cu_result result;
-    LOCHI_CUDA_CALL(result, device, RELAXED, cuMemHostUnregister, (address));
-    if (result != LOCHI_CUDA_SUCCESS) LOCH_TRY_RETURN(lochi_cuda_fail_giving_back(result, "cuMemHostUnregister"));
+    LOCH_TRY_RETURN(pinned_unregister(device, address));
     lochi_cuda_unmap_pages(address, bytes);
     return LOCH_OK;
 }
@@ -129,4 +136,15 @@ loch_status lochi_cuda_pinned_alloc(void *self, size_t bytes, size_t alignment, 
 loch_status lochi_cuda_pinned_free(void *self, void *address, size_t bytes)
 {
     return pinned_is_mapped(self, bytes) ? pinned_unmap(self, address, bytes) : pinned_give_back(self, address);
+}
+
+loch_status lochi_cuda_host_register(void *self, void *address, size_t bytes)
+{
+    return pinned_register(self, address, bytes);
+}
+
+loch_status lochi_cuda_host_unregister(void *self, void *address, size_t bytes)
+{
+    (void)bytes;
+    return pinned_unregister(self, address);
 }

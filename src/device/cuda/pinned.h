@@ -13,5 +13,7 @@ bool lochi_cuda_can_pin_pages(const lochi_cuda_device *device);
 /* Slots of the driver. */
 loch_status lochi_cuda_pinned_alloc(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_cuda_pinned_free(void *self, void *address, size_t bytes);
+loch_status lochi_cuda_host_register(void *self, void *address, size_t bytes);
+loch_status lochi_cuda_host_unregister(void *self, void *address, size_t bytes);
 
 #endif
