@@ -4,8 +4,8 @@
  *
  * Look-ups take no lock. Devices and streams are only added, under one lock, and published when they are complete. */
 #include "loch_torch.h"
+#include "size.h"
 
-#include <ctype.h>
 #include <loch/driver.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -61,24 +61,13 @@ static void torch_read_settings(void)
     torch_all.is_read = 1;
 }
 
-/* Parses "40GiB", "40G", "1000000": whole numbers with binary units. */
 static loch_status torch_read_limit(size_t *out)
 {
     *out = 0;
     const char *text = torch_all.limit;
     if (!text) return LOCH_OK;
-    static const char units[] = "KMGT";
-    char *rest = (char *)text;
-    const unsigned long long count = isdigit((unsigned char)*text) ? strtoull(text, &rest, 10) : 0;
-    const char *unit = *rest ? strchr(units, toupper((unsigned char)*rest)) : NULL;
-    const unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
-    if (unit) rest++;
-    if (unit && *rest == 'i') rest++;
-    if (*rest == 'B') rest++;
-    if (rest == text || *rest || count > SIZE_MAX >> shift)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "LOCH_TORCH_LIMIT takes a size like 40GiB, not \"%.80s\"", text);
-    *out = (size_t)count << shift;
-    return LOCH_OK;
+    if (loch_torch_read_size(text, out) == 0) return LOCH_OK;
+    return loch_error_set(LOCH_E_INVALID, NULL, 0, "LOCH_TORCH_LIMIT takes a size like 40GiB, not \"%.80s\"", text);
 }
 
 /* Builds the name of device `number`: the setting with its first %d replaced. The setting comes from the environment,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Arguments: reads what Python programs pass, and makes what they get back. */
 #include "core.h"
+#include <size.h>
 
 #include <ctype.h>
 #include <math.h>
@@ -87,7 +88,9 @@ PyObject *lochpy_make_shape(size_t dimensions, const int64_t *sizes, int64_t fac
 
 /* --- types of elements --- */
 
-static PyObject *dtype_objects; /* tuple in the order of loch_dtype; NULL before the package has set it */
+/* Tuple in the order of loch_dtype; NULL before the package has set it. One that is replaced is not released: other
+ * threads may read it. */
+static _Atomic(PyObject *) dtype_objects;
 
 int lochpy_set_dtypes(PyObject *tuple)
 {
@@ -96,16 +99,15 @@ int lochpy_set_dtypes(PyObject *tuple)
         return -1;
     }
     Py_INCREF(tuple);
-    PyObject *old = dtype_objects;
-    dtype_objects = tuple;
-    Py_XDECREF(old);
+    atomic_store_explicit(&dtype_objects, tuple, memory_order_release);
     return 0;
 }
 
 PyObject *lochpy_make_dtype(loch_dtype dtype)
 {
-    if (!dtype_objects) return PyUnicode_FromString(loch_dtype_name(dtype));
-    PyObject *object = PyTuple_GetItem(dtype_objects, (Py_ssize_t)dtype);
+    PyObject *objects = atomic_load_explicit(&dtype_objects, memory_order_acquire);
+    if (!objects) return PyUnicode_FromString(loch_dtype_name(dtype));
+    PyObject *object = PyTuple_GetItem(objects, (Py_ssize_t)dtype);
     Py_XINCREF(object);
     return object;
 }
@@ -123,8 +125,9 @@ int lochpy_read_dtype(PyObject *argument, loch_dtype *out)
 {
     *out = LOCH_DTYPE_NONE;
     if (!argument || Py_IsNone(argument)) return 0;
-    for (int at = 1; dtype_objects && at < LOCH_DTYPE_COUNT; at++) {
-        if (PyTuple_GetItem(dtype_objects, at) != argument) continue;
+    PyObject *objects = atomic_load_explicit(&dtype_objects, memory_order_acquire);
+    for (int at = 1; objects && at < LOCH_DTYPE_COUNT; at++) {
+        if (PyTuple_GetItem(objects, at) != argument) continue;
         *out = (loch_dtype)at;
         return 0;
     }
@@ -144,45 +147,25 @@ int lochpy_read_dtype(PyObject *argument, loch_dtype *out)
 
 /* --- bytes --- */
 
-static int bytes_complain(const char *text)
-{
-    PyErr_Format(PyExc_ValueError, "'%.80s' is not a size: write bytes, or text such as '512MiB' or '40GiB'", text);
-    return -1;
-}
-
+/* Reads text such as "40GiB". Spaces around the number and its unit are left out. */
 static int bytes_read_text(const char *text, size_t *out)
 {
-    static const char units[] = "KMGT";
-    char *rest;
+    char copy[64];
+    size_t length = 0;
     while (*text == ' ')
         text++;
-    if (*text < '0' || *text > '9') return bytes_complain(text);
-    const double count = PyOS_string_to_double(text, &rest, NULL);
-    if (count == -1.0 && PyErr_Occurred()) {
-        PyErr_Clear();
-        return bytes_complain(text);
+    for (const char *at = text; *at && length < sizeof copy; at++) {
+        const char *next = at + strspn(at, " ");
+        const bool is_space = *at == ' ' && (!*next || isalpha((unsigned char)*next));
+        if (!is_space) copy[length++] = *at;
     }
-    const char *end = rest;
-    while (*end == ' ')
-        end++;
-    const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
-    double factor = 1;
-    if (unit) {
-        for (long step = unit - units; step >= 0; step--)
-            factor *= 1024;
-        end++;
-        if (*end == 'i') end++;
-    }
-    if (*end == 'B' || *end == 'b') end++;
-    while (*end == ' ')
-        end++;
-    if (*end || count * factor != floor(count * factor)) return bytes_complain(text);
-    if (count * factor >= 18446744073709551616.0) {
+    copy[length < sizeof copy ? length : 0] = '\0'; /* what is longer is not a size */
+    const int result = loch_torch_read_size(copy, out);
+    if (result == 1)
+        PyErr_Format(PyExc_ValueError, "'%.80s' is not a size: write bytes, or text such as '512MiB' or '40GiB'", text);
+    else if (result == 2)
         PyErr_Format(PyExc_OverflowError, "'%.80s' does not fit 64 bits", text);
-        return -1;
-    }
-    *out = (size_t)(count * factor);
-    return 0;
+    return result ? -1 : 0;
 }
 
 int lochpy_read_bytes(PyObject *argument, size_t *out)

@@ -101,14 +101,24 @@ static bool block_is_freed(lochpy_block *self)
            (self->session && lochpy_gate_is_closed(&session_of(self->session)->gate));
 }
 
+/* Closes the gate of a block for its end. A failure says whether the block was freed or is in use. */
+static int block_close(lochpy_block *self)
+{
+    if (!block_is_freed(self) && lochpy_gate_try_close(&self->gate)) return 0;
+    if (block_is_freed(self))
+        (void)lochpy_raise_text(LOCH_E_DOUBLE_FREE, "the block was freed before");
+    else
+        (void)lochpy_raise_text(LOCH_E_BUSY, "another call uses the block: it is not freed");
+    return -1;
+}
+
 static PyObject *block_free(PyObject *object, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"stream", NULL};
     PyObject *argument = NULL;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:free", names, &argument)) return NULL;
     lochpy_block *self = block_of(object);
-    if (block_is_freed(self) || !lochpy_gate_try_close(&self->gate))
-        return lochpy_raise_text(LOCH_E_DOUBLE_FREE, "the block was freed before");
+    if (block_close(self) != 0) return NULL;
     lochpy_stream_use use;
     if (lochpy_read_stream(argument, loch_allocator_get_device(self->allocator), &use) != 0) {
         lochpy_gate_reopen(&self->gate);
@@ -126,7 +136,7 @@ static PyObject *block_detach(PyObject *object, PyObject *unused)
     (void)unused;
     lochpy_block *self = block_of(object);
     if (self->session) return lochpy_raise_text(LOCH_E_UNSUPPORTED, "a block of a session cannot be detached");
-    if (!lochpy_gate_try_close(&self->gate)) return lochpy_raise_text(LOCH_E_DOUBLE_FREE, "the block was freed before");
+    if (block_close(self) != 0) return NULL;
     return PyLong_FromVoidPtr(self->address);
 }
 

@@ -10,7 +10,9 @@
  * - The GIL is released around calls of Loch that may wait, call a driver or touch many bytes. The error record of Loch
  *   belongs to the thread and is read when the GIL is held again.
  * - A Tensor never changes its handle. Objects that can be closed guard their handle with a gate (gate.h).
- * - A forked child does not free what it inherited: lochpy_is_own. */
+ * - A forked child does not free what it inherited: lochpy_is_own.
+ * - Without a GIL any two calls run at the same time. What can change is atomic (gate.h), under a mutex, or set once.
+ *   References of items that another thread may replace are not borrowed: lists are copied to tuples first. */
 #ifndef LOCHPY_CORE_H
 #define LOCHPY_CORE_H
 
@@ -61,6 +63,18 @@ extern unsigned lochpy_generation;
 static inline bool lochpy_is_own(unsigned generation)
 {
     return generation == lochpy_generation;
+}
+
+/* Tells whether the caller has the only reference on an object. Without a GIL the count cannot be read in one step
+ * while other threads change it, so the answer is no. */
+static inline bool lochpy_is_last_reference(PyObject *object)
+{
+#ifdef Py_GIL_DISABLED
+    (void)object;
+    return false;
+#else
+    return Py_REFCNT(object) == 1;
+#endif
 }
 
 /* Calls a function of a Python module of the package with the arguments of a format of Py_BuildValue, which has to be a

@@ -3,7 +3,8 @@
  *
  * A stream comes as the Python object that owns the driver's handle. The handle is wrapped once. The owner is kept, so
  * that the handle cannot be destroyed and used again for another stream while the pool orders memory by it. A stream
- * whose owner is referenced by nothing else is closed when the next stream is added. */
+ * whose owner is referenced by nothing else is closed when the next stream is added; a free-threaded interpreter closes
+ * it with the object, because it cannot tell. */
 #include "doors.h"
 
 #include <pthread.h>
@@ -48,7 +49,7 @@ static int memory_take_idle(memory_object *memory, memory_stream *out)
 {
     if (memory->count < STREAMS_KEPT) return 0;
     for (size_t i = 0; i < memory->count; i++)
-        if (memory->streams[i].owner && Py_REFCNT(memory->streams[i].owner) == 1) {
+        if (memory->streams[i].owner && lochpy_is_last_reference(memory->streams[i].owner)) {
             *out = memory->streams[i];
             memory->streams[i] = memory->streams[--memory->count];
             return 1;

@@ -3,7 +3,8 @@
  *
  * A stream of another library is wrapped once for each handle. The wrapper is kept, because a free that is ordered on
  * it may come long after the call that named it, and keeps the object that owns the queue: the driver must not destroy
- * the queue before. A handle that is passed as a number has no owner here. */
+ * the queue before. A handle that is passed as a number has no owner here. A free-threaded interpreter keeps all
+ * wrappers: it cannot tell whether an owner has other references. */
 #include "core.h"
 
 #include <pthread.h>
@@ -47,7 +48,7 @@ static stream_wrapped *stream_take_idle(void)
     if (stream_count < STREAM_WRAPPED_MAX) return NULL;
     for (stream_wrapped **at = &stream_all; *at; at = &(*at)->next) {
         stream_wrapped *found = *at;
-        if (!found->owner || Py_REFCNT(found->owner) != 1) continue;
+        if (!found->owner || !lochpy_is_last_reference(found->owner)) continue;
         *at = found->next;
         stream_count--;
         return found;

@@ -32,6 +32,26 @@ def test_sizes_that_are_none(wrong):
         loch.Pool().alloc(wrong)
 
 
+def test_text_means_what_it_means_in_options():
+    """"40GB" is not "40GiB", here and in an option of the library."""
+    texts = ["1", "7B", "3k", "3K", "3KB", "3kib", "2MB", "2MiB", "2M", "1.5GiB", "0.5GB", "1T", "1PiB", "9007199254740993", "0.123456M",
+             "1.", ".5G", "1.5", "1.1234567G", "5X", "5Ki", "5KiBB", "1e3", "1,5G", "20000000000000000000", "17000000TiB"]  # fmt: skip
+    for number, text in enumerate(texts):
+        try:
+            loch.set_option("pool_limit", text)  # of the pool of a device that nothing has used yet
+            expected = loch.Device(f"sim:1GiB,id={4000 + number}").default_pool.limit
+        except loch.Error:
+            expected = None
+        finally:
+            loch.set_option("pool_limit", None)
+        if expected is None:
+            with pytest.raises((ValueError, OverflowError)):
+                loch.Pool(limit=text)
+        else:
+            assert loch.Pool(limit=text).limit == expected, text
+    assert loch.Pool(limit="2GB").limit == 2 * 10**9
+
+
 @pytest.mark.parametrize("wrong", [1.5, [], object(), b"1GiB"])
 def test_things_that_are_no_sizes(wrong):
     with pytest.raises(TypeError):

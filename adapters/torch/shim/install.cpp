@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The door: reads options, installs the allocator, prints for people.
 #include "guarded.h"
+#include <size.h>
 
 #include <c10/core/Allocator.h>
 #include <cstdio>
@@ -43,20 +44,9 @@ void fail(const char *what, loch_status status)
 
 static size_t read_size(const std::string &text)
 {
-    static const char units[] = "KMGT";
-    char *rest = nullptr;
-    const bool is_number = !text.empty() && text[0] >= '0' && text[0] <= '9';
-    const unsigned long long number = is_number ? std::strtoull(text.c_str(), &rest, 10) : 0;
-    unsigned shift = 0;
-    if (is_number && *rest)
-        if (const char *unit = std::strchr(units, std::toupper(static_cast<unsigned char>(*rest)))) {
-            shift = 10 * static_cast<unsigned>(unit - units + 1);
-            rest++;
-            if (*rest == 'i') rest++;
-        }
-    if (is_number && *rest == 'B') rest++;
-    TORCH_CHECK(is_number && !*rest && number <= SIZE_MAX >> shift, "a limit is a size like 40GiB, not \"", text, "\"");
-    return static_cast<size_t>(number) << shift;
+    size_t bytes = 0;
+    TORCH_CHECK(loch_torch_read_size(text.c_str(), &bytes) == 0, "a limit is a size like 40GiB, not \"", text, "\"");
+    return bytes;
 }
 
 static bool read_switch(const std::string &name, const std::string &text)
