@@ -7,12 +7,13 @@
 #include <door.h>
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SENTENCE_MAX 8192
 
-static const loch_torch_door *torch_door; /* NULL before torch_load; written with the GIL held */
+static const loch_torch_door *_Atomic torch_door; /* NULL before torch_load */
 
 /* Raises what the shim said. PyTorch's own errors are RuntimeErrors, too. */
 static PyObject *torch_raise(const char *sentence)
@@ -23,7 +24,8 @@ static PyObject *torch_raise(const char *sentence)
 /* Returns the table, or NULL with an exception if Loch does not serve PyTorch. */
 static const loch_torch_door *torch_require(void)
 {
-    if (torch_door && torch_door->is_installed()) return torch_door;
+    const loch_torch_door *door = torch_door;
+    if (door && door->is_installed()) return door;
     PyErr_SetString(PyExc_RuntimeError, "loch.torch is not enabled: call loch.torch.enable() first");
     return NULL;
 }
@@ -41,7 +43,7 @@ PyDoc_STRVAR(doc_load, "torch_load(path, /)\n--\n\nLoads a shim and returns the 
 static PyObject *torch_load(PyObject *module, PyObject *argument)
 {
     (void)module;
-    const char *path = PyUnicode_AsUTF8AndSize(argument, NULL);
+    const char *path = lochpy_text_of(argument);
     if (!path) return NULL;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) return torch_refuse_library(path);
@@ -76,11 +78,12 @@ PyDoc_STRVAR(doc_install, "torch_install(options, /)\n--\n\nMakes the shim PyTor
 static PyObject *torch_install(PyObject *module, PyObject *argument)
 {
     (void)module;
-    const char *options = PyUnicode_AsUTF8AndSize(argument, NULL);
+    const char *options = lochpy_text_of(argument);
     if (!options) return NULL;
-    if (!torch_door) return PyErr_Format(PyExc_RuntimeError, "no shim was loaded");
+    const loch_torch_door *door = torch_door;
+    if (!door) return PyErr_Format(PyExc_RuntimeError, "no shim was loaded");
     char error[SENTENCE_MAX];
-    if (torch_door->install(options, error, sizeof error) != 0) return torch_raise(error);
+    if (door->install(options, error, sizeof error) != 0) return torch_raise(error);
     Py_RETURN_NONE;
 }
 
@@ -90,7 +93,8 @@ static PyObject *torch_is_installed(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    return PyBool_FromLong(torch_door && torch_door->is_installed());
+    const loch_torch_door *door = torch_door;
+    return PyBool_FromLong(door && door->is_installed());
 }
 
 /* --- figures --- */
@@ -147,6 +151,7 @@ static PyObject *torch_stats(PyObject *module, PyObject *argument)
     const loch_torch_door *door = torch_require();
     const long number = door ? PyLong_AsLong(argument) : -1;
     if (!door || PyErr_Occurred()) return NULL;
+    if (number < -1 || number > INT_MAX) return PyErr_Format(PyExc_ValueError, "there is no device %ld", number);
     char text[SENTENCE_MAX], error[SENTENCE_MAX];
     if (door->print_stats((int)number, text, sizeof text, NULL, error, sizeof error) != 0) return torch_raise(error);
     return lochpy_make_text(text);
@@ -161,7 +166,7 @@ static PyObject *torch_region_begin(PyObject *module, PyObject *argument)
 {
     (void)module;
     const loch_torch_door *door = torch_require();
-    const char *tag = door ? PyUnicode_AsUTF8AndSize(argument, NULL) : NULL;
+    const char *tag = door ? lochpy_text_of(argument) : NULL;
     if (!tag) return NULL;
     char error[SENTENCE_MAX];
     if (door->region_begin(tag, error, sizeof error) != 0) return torch_raise(error);
@@ -229,7 +234,7 @@ static PyObject *torch_wake_tuple(const loch_torch_door *door, PyObject *tuple, 
     if (!names) return PyErr_NoMemory();
     PyObject *result = NULL;
     for (Py_ssize_t at = 0; at < count; at++)
-        if (!(names[at] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(tuple, at), NULL))) goto end;
+        if (!(names[at] = lochpy_text_of(PyTuple_GetItem(tuple, at)))) goto end;
     char error[SENTENCE_MAX];
     size_t restored = 0;
     int failed;

@@ -168,3 +168,10 @@ def test_help_has_every_name():
     for name in loch.__all__:
         assert getattr(loch, name) is not None
         assert name == "__version__" or getattr(loch, name).__doc__, name
+
+
+def test_text_with_a_zero_inside_is_refused():
+    """The library would read a part of it: another path, another tag."""
+    for call in (loch._core.torch_load, loch._core.torch_install):
+        with pytest.raises(ValueError, match="null character"):
+            call("a path\0or options")

@@ -498,3 +498,19 @@ def test_vllm_levels():
     allocator.sleep()  # the rest; weights keep what they have
     allocator.wake_up()
     assert weights.read() == {0xFF}
+
+
+def test_a_tag_with_a_zero_inside_is_refused():
+    """The shim would read another tag."""
+    make("zero").free()
+    for call in (loch._core.torch_region_begin, lambda tag: loch._core.torch_wake([tag], False)):
+        with pytest.raises(ValueError, match="null character"):
+            call("zero\0and more")
+    with pytest.raises(RuntimeError, match="in no region"):
+        loch._core.torch_region_end()
+
+
+@pytest.mark.parametrize("number", [-2, 1 << 31, 1 << 32])
+def test_figures_of_a_device_that_cannot_be(number):
+    with pytest.raises(ValueError, match="no device"):
+        loch._core.torch_stats(number)
