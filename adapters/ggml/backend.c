@@ -90,7 +90,8 @@ static void backend_free(ggml_backend_t backend)
     free(own);
 }
 
-static ggml_guid guid = {0x4c, 0x6f, 0x63, 0x68, 0x9d, 0x21, 0x4e, 0x77, 0xa0, 0x58, 0x13, 0x6b, 0xe2, 0x90, 0x5f, 0x31};
+static ggml_guid guid = {0x4c, 0x6f, 0x63, 0x68, 0x9d, 0x21, 0x4e, 0x77,
+                         0xa0, 0x58, 0x13, 0x6b, 0xe2, 0x90, 0x5f, 0x31};
 
 static ggml_backend_t device_init_backend(ggml_backend_dev_t device, const char *params)
 {
@@ -193,7 +194,8 @@ static void *backend_find_cpu(ggml_backend_t backend, const char *name)
 
 static void backend_set_threads(ggml_backend_t backend, int threads)
 {
-    ggml_backend_set_n_threads_t function = (ggml_backend_set_n_threads_t)backend_find_cpu(backend, "ggml_backend_set_n_threads");
+    ggml_backend_set_n_threads_t function =
+        (ggml_backend_set_n_threads_t)backend_find_cpu(backend, "ggml_backend_set_n_threads");
     if (function) function(((const lochi_ggml_backend *)backend->context)->cpu, threads);
 }
 

@@ -136,7 +136,8 @@ static enum ggml_status buffer_init_tensor(ggml_backend_buffer_t buffer, struct 
         free(part);
         return GGML_STATUS_ALLOC_FAILED;
     }
-    *part = (lochi_ggml_part){.address = address ? address : own->base, .max_bytes = request.max_bytes, .next = own->parts};
+    *part =
+        (lochi_ggml_part){.address = address ? address : own->base, .max_bytes = request.max_bytes, .next = own->parts};
     own->parts = part;
     tensor->data = part->address;
     tensor->extra = part;
@@ -144,7 +145,7 @@ static enum ggml_status buffer_init_tensor(ggml_backend_buffer_t buffer, struct 
 }
 
 static void buffer_memset(ggml_backend_buffer_t buffer, struct ggml_tensor *tensor, uint8_t value, size_t offset,
-                               size_t size)
+                          size_t size)
 {
     lochi_ggml_buffer *own = buffer->context;
     size_t start;
@@ -155,7 +156,7 @@ static void buffer_memset(ggml_backend_buffer_t buffer, struct ggml_tensor *tens
 }
 
 static void buffer_set(ggml_backend_buffer_t buffer, struct ggml_tensor *tensor, const void *data, size_t offset,
-                            size_t size)
+                       size_t size)
 {
     lochi_ggml_buffer *own = buffer->context;
     size_t start;
@@ -165,7 +166,7 @@ static void buffer_set(ggml_backend_buffer_t buffer, struct ggml_tensor *tensor,
 }
 
 static void buffer_get(ggml_backend_buffer_t buffer, const struct ggml_tensor *tensor, void *data, size_t offset,
-                            size_t size)
+                       size_t size)
 {
     size_t start;
     const lochi_ggml_part *part = part_find(buffer->context, tensor, &start);
@@ -230,10 +231,8 @@ lochi_ggml_buffer *lochi_ggml_find(ggml_backend_buffer_t buffer)
 /* Allocates the memory of a buffer, or for a cache the addresses. */
 static loch_status buffer_alloc(lochi_ggml_buffer *own, size_t bytes)
 {
-    loch_request request = {.size = sizeof request,
-                            .bytes = bytes,
-                            .alignment = LOCHI_GGML_ALIGNMENT,
-                            .tag = own->ggml->tags[own->kind]};
+    loch_request request = {
+        .size = sizeof request, .bytes = bytes, .alignment = LOCHI_GGML_ALIGNMENT, .tag = own->ggml->tags[own->kind]};
     loch_status status = LOCH_E_UNSUPPORTED;
     if (own->kind == LOCH_GGML_CACHE) {
         request.max_bytes = bytes;

@@ -137,8 +137,8 @@ loch_status loch_ggml_freeze(loch_ggml *ggml, loch_freeze_report *report)
     pthread_mutex_unlock(&ggml->lock);
     if (wrong)
         return loch_error_set(LOCH_E_BUSY, NULL, 0,
-                              "a buffer of %zu bytes looked like weights of %s, and ggml uses it for other things", wrong,
-                              ggml->name);
+                              "a buffer of %zu bytes looked like weights of %s, and ggml uses it for other things",
+                              wrong, ggml->name);
     const loch_freeze_options options = {
         .size = sizeof options, .tag = ggml->tags[LOCH_GGML_WEIGHTS], .writes = LOCH_FREEZE_PROTECTED};
     return loch_pool_freeze(ggml->pool, &options, report);

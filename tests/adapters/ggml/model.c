@@ -36,7 +36,8 @@ static void add_tensor(struct gguf_context *file, struct ggml_context *memory, c
 
 size_t model_write(const char *path, model_shape shape, uint32_t seed)
 {
-    static const char *const matrices[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+    static const char *const matrices[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
+                                           "ffn_gate", "ffn_up", "ffn_down"};
     uint32_t state = seed * 2654435761u | 1;
     const size_t numbers = (size_t)shape.words * shape.width * 2 +
                            (size_t)shape.layers * ((size_t)shape.width * shape.width * 4 +

@@ -112,7 +112,8 @@ static void test_threads_and_abort(void **state)
     ggml_backend_dev_t device = loch_ggml_get_device(ggml);
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device);
     ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
-    struct ggml_init_params params = {.mem_size = 16 * ggml_tensor_overhead() + ggml_graph_overhead(), .no_alloc = true};
+    struct ggml_init_params params = {.mem_size = 16 * ggml_tensor_overhead() + ggml_graph_overhead(),
+                                      .no_alloc = true};
     struct ggml_context *context = ggml_init(params);
     struct ggml_cgraph *graph = ggml_new_graph(context);
     struct ggml_tensor *input = ggml_new_tensor_1d(context, GGML_TYPE_F32, 16);
