@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The device and its backend: every operation runs on ggml's CPU backend, after the caches have the memory that it uses.
+/* The device and its backend. Every operation runs on ggml's CPU backend, after the caches have the memory that it
+ * uses.
  *
- * llama.cpp gives layers to a device and asks the device for all their memory: weights, caches and intermediate results.
- * So the memory of a whole model can be Loch's without a change of llama.cpp. The results are those of the CPU backend,
- * bit for bit, since the same functions run in the same order on the same threads. */
+ * llama.cpp gives layers to a device and asks the device for all their memory: weights, caches and intermediate
+ * results. So the memory of a whole model can be Loch's without a change of llama.cpp. The results are those of the CPU
+ * backend, bit for bit, since the same functions run in the same order on as many threads. */
 #include "state.h"
 
 #include <stdlib.h>

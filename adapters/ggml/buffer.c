@@ -4,11 +4,12 @@
  * A buffer of weights or of intermediate results is one block. A buffer of a cache is a growable block for each of its
  * tensors, because a cache fills all its tensors from their starts at the same rate. ggml asks for one base address and
  * computes the addresses of tensors from it, so such a buffer has a base without memory, and each tensor gets its true
- * address when ggml initialises it, before anything looks at it. Views follow, since ggml computes theirs from the tensor.
+ * address when ggml initialises it, before anything looks at it. Views follow, since ggml computes theirs from the
+ * tensor.
  *
  * ggml does not say what a buffer is for. It asks for the size of every tensor first, on the same thread, and tensors
- * have names: llama.cpp's caches are named "cache_...". The last tensors that the thread asked about give the kind. A wrong
- * guess costs a wrong tag and nothing else; freezing does not rely on it. */
+ * have names: llama.cpp's caches are named "cache_...". The last tensors that the thread asked about give the kind. A
+ * wrong guess costs a wrong tag and nothing else; freezing does not rely on it. */
 #include "state.h"
 
 #include <stdio.h>

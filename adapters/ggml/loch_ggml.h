@@ -3,9 +3,10 @@
  *  Memory of Loch for ggml and llama.cpp: a ggml device whose buffers are blocks of a pool and whose work is done by
  *  ggml's own CPU backend. docs/ggml.md shows how to use it.
  *
- *  A loch_ggml is one set of tags in one pool: make one for each model. Several of them may share a pool. ggml's objects
- *  that it hands out (the device, the types of buffers) are borrowed: they are valid until loch_ggml_destroy, and beyond
- *  it as long as a buffer or a backend of it lives.
+ *  A loch_ggml is one set of tags in one pool: make one for each model. Several of them may share a pool. The objects
+ *  of ggml that it hands out (the device, the types of buffers) are borrowed: they are valid until loch_ggml_destroy,
+ *  and beyond it as long as a buffer or a backend of it lives. A buffer of a cache is used by one thread at a time, as
+ *  a context of llama.cpp is; all else works from any thread.
  *
  *  Caches grow: a buffer whose tensors are a key/value cache has addresses for all of it, and memory for the part of
  *  every tensor that was used so far. When memory is short, the work that needs more fails with
@@ -38,8 +39,9 @@ typedef struct loch_ggml_options {
     const char *name;
 } loch_ggml_options;
 
-/** Creates the memory of a model. ggml must have a CPU backend by then. E_INVALID: the name is empty or too long, or the
- *  pool is not a pool. E_UNSUPPORTED: the host cannot use the memory of the pool. E_NOT_FOUND: ggml has no CPU backend.
+/** Creates the memory of a model. ggml must have a CPU backend by then. E_INVALID: the name is empty or too long, or
+ *  the pool is not a pool. E_UNSUPPORTED: the host cannot use the memory of the pool. E_NOT_FOUND: ggml has no CPU
+ *  backend.
  *  @param out  owned by the caller; destroy it with loch_ggml_destroy. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_ggml_create(const loch_ggml_options *options, loch_ggml **out);
 
@@ -59,10 +61,10 @@ LOCH_API loch_tag loch_ggml_get_tag(const loch_ggml *ggml, loch_ggml_kind kind);
 /** Returns the pool. Borrowed. Any thread. */
 LOCH_API loch_allocator *loch_ggml_get_pool(loch_ggml *ggml);
 
-/** Freezes the weights that are loaded now (moving.h): a later write by the host ends the program where it happens. Call
- *  it when no model is being loaded into this loch_ggml. Weights that are loaded later, such as a LoRA adapter, are
- *  writable until the next call. E_BUSY: a buffer was taken for weights, and ggml does not use it for weights; give
- *  weights the type LOCH_GGML_WEIGHTS then. Failures of loch_pool_freeze. Any thread.
+/** Freezes the weights that are loaded now (moving.h): a later write by the host ends the program where it happens.
+ *  Call it when no model is being loaded into this loch_ggml. Weights that are loaded later, such as a LoRA adapter,
+ *  are writable until the next call. E_BUSY: a buffer was taken for weights, and ggml does not use it for weights;
+ *  give weights the type LOCH_GGML_WEIGHTS then. Failures of loch_pool_freeze. Any thread.
  *  @param report  may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_ggml_freeze(loch_ggml *ggml, loch_freeze_report *report);
 

@@ -75,7 +75,8 @@ void lochi_ggml_init_types(loch_ggml *ggml);
 /* Returns the record of a buffer of any loch_ggml; NULL for other buffers. */
 lochi_ggml_buffer *lochi_ggml_find(ggml_backend_buffer_t buffer);
 
-/* Gives a part memory up to `bytes`, and zeros in what is new. Returns false after a line in the log if there is none. */
+/* Gives a part memory up to `bytes`, and zeros in what is new. Returns false after a line in the log if memory is
+ * short. */
 bool lochi_ggml_grow(loch_ggml *ggml, lochi_ggml_part *part, size_t bytes);
 
 /* --- backend.c --- */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* bench MODEL WAY CONTEXT PROMPT STEPS THREADS: one line of figures of llama.cpp in this process. WAY is "plain" or "loch". */
-#include "loch_ggml.h"
-#include "model.h"
+/* bench MODEL WAY CONTEXT PROMPT STEPS THREADS: prints one line of figures of llama.cpp in this process. WAY is "plain"
+ * or "loch". */
+#include <loch_ggml.h>
+#include <model.h>
 
 #include <loch/host.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* make_model FILE: writes a model of 29 MB with random weights, whose cache takes 8 KiB a token. */
-#include "model.h"
+#include <model.h>
 
 int main(int count, char **arguments)
 {

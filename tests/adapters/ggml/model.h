@@ -17,15 +17,15 @@ typedef struct model_shape {
 /* Writes a model to a file. Weights depend on `seed` alone. Returns the bytes of all tensors; 0 on failure. */
 size_t model_write(const char *path, model_shape shape, uint32_t seed);
 
-/* Decodes one piece of text that starts at `position` of a sequence; logits for the last token alone. Returns the result of
- * llama_decode. */
+/* Decodes one piece of text that starts at `position` of a sequence; logits for the last token alone. Returns the
+ * result of llama_decode. */
 int model_decode(struct llama_context *context, const llama_token *tokens, int count, int position, int sequence);
 
 /* Fills `tokens` with a text that depends on `seed` alone. */
 void model_prompt(llama_token *tokens, int count, int words, uint32_t seed);
 
-/* Decodes a prompt and then `steps` tokens that are drawn with a fixed seed. Writes the logits of each step, words each, to
- * `logits`. Returns false if llama.cpp failed. */
+/* Decodes a prompt and then `steps` tokens that are drawn with a fixed seed. Writes the logits of each step, `words`
+ * each, to `logits`. Returns false if llama.cpp failed. */
 bool model_generate(struct llama_context *context, const llama_token *prompt, int count, int steps, int words,
                     float *logits);
 

@@ -22,7 +22,7 @@ static void assert_varied(const float *logits)
     assert_true(different > LOGITS / 2);
 }
 
-static void test_logits_are_equal(void **state)
+static void logits_are_those_of_plain_llama(void **state)
 {
     (void)state;
     static const struct {
@@ -60,7 +60,7 @@ static void test_logits_are_equal(void **state)
 
 /* --- tags --- */
 
-static void test_memory_has_tags(void **state)
+static void memory_has_tags_and_goes_back(void **state)
 {
     (void)state;
     for (int is_typed = 0; is_typed < 2; is_typed++) {
@@ -126,7 +126,7 @@ static int write_in_child(volatile char *address)
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
-static void test_weights_are_frozen(void **state)
+static void a_write_to_frozen_weights_ends_the_program(void **state)
 {
     (void)state;
     for (int is_typed = 0; is_typed < 2; is_typed++) {
@@ -176,7 +176,7 @@ static void test_weights_are_frozen(void **state)
 
 /* --- caches --- */
 
-static void test_cache_grows_and_shrinks(void **state)
+static void a_cache_grows_and_a_clear_gives_it_back(void **state)
 {
     (void)state;
     loch_allocator *pool = make_pool(0);
@@ -209,7 +209,7 @@ static void test_cache_grows_and_shrinks(void **state)
 }
 
 /* States, copies between sequences and shifts of positions do not go through the graphs of a decode alone. */
-static void test_state_copy_and_shift(void **state)
+static void states_copies_and_shifts_are_those_of_plain_llama(void **state)
 {
     (void)state;
     loch_allocator *pool = make_pool(0);
@@ -279,7 +279,7 @@ static void *generate_on_thread(void *user)
     return NULL;
 }
 
-static void test_two_models_share_a_pool(void **state)
+static void two_models_share_a_pool(void **state)
 {
     (void)state;
     const char *const paths[] = {path_a, path_b};
@@ -331,9 +331,12 @@ int main(int count, char **arguments)
 {
     if (!begin(count, arguments)) return 2;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits_are_equal),     cmocka_unit_test(test_memory_has_tags),
-        cmocka_unit_test(test_weights_are_frozen),   cmocka_unit_test(test_cache_grows_and_shrinks),
-        cmocka_unit_test(test_state_copy_and_shift), cmocka_unit_test(test_two_models_share_a_pool),
+        cmocka_unit_test(logits_are_those_of_plain_llama),
+        cmocka_unit_test(memory_has_tags_and_goes_back),
+        cmocka_unit_test(a_write_to_frozen_weights_ends_the_program),
+        cmocka_unit_test(a_cache_grows_and_a_clear_gives_it_back),
+        cmocka_unit_test(states_copies_and_shifts_are_those_of_plain_llama),
+        cmocka_unit_test(two_models_share_a_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory is short, or a pool has no growable blocks: llama.cpp gives its ordinary results, its log has Loch's sentence, and
- * nothing is lost. */
+/* Memory is short, or a pool has no growable blocks: llama.cpp gives its ordinary results, its log has Loch's sentence,
+ * and nothing is lost. */
 #include "harness.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void test_weights_above_a_limit(void **state)
+static void weights_above_a_limit_fail_to_load(void **state)
 {
     (void)state;
     loch_allocator *pool = make_pool(2 * MIB);
@@ -26,7 +26,7 @@ static void test_weights_above_a_limit(void **state)
     end_pool(pool);
 }
 
-static void test_cache_at_a_limit(void **state)
+static void a_cache_at_its_limit_keeps_its_contents(void **state)
 {
     (void)state;
     loch_allocator *pool = make_pool(0);
@@ -61,8 +61,9 @@ static void test_cache_at_a_limit(void **state)
     end_pool(pool);
 }
 
-/* llama_state_set_data writes through a function that cannot fail: the next decode says so, until the cache is cleared. */
-static void test_state_above_a_limit(void **state)
+/* llama_state_set_data writes through a function that cannot fail: the next decode says so, until the cache is
+ * cleared. */
+static void a_state_above_a_limit_fails_at_the_next_decode(void **state)
 {
     (void)state;
     loch_allocator *pool = make_pool(0);
@@ -112,7 +113,7 @@ static bool try_all(loch_allocator *allocator, float *logits)
 }
 
 /* Every request for memory fails in turn, with all that follow it. */
-static void test_every_request_fails(void **state)
+static void every_request_may_fail(void **state)
 {
     (void)state;
     float *expected = make_logits(), *found = make_logits();
@@ -158,7 +159,7 @@ static loch_status narrow_resize(void *self, void *address, size_t bytes, size_t
     return status;
 }
 
-static void test_every_reservation_fails(void **state)
+static void every_reservation_may_fail(void **state)
 {
     (void)state;
     float *expected = make_logits(), *found = make_logits();
@@ -184,8 +185,9 @@ static void test_every_reservation_fails(void **state)
     free(found);
 }
 
-/* Red zones have no growable blocks: a cache is one block then. They also show that nothing is written beside a block. */
-static void test_cache_that_cannot_grow(void **state)
+/* Red zones have no growable blocks: a cache is one block then. They also show that nothing is written beside a
+ * block. */
+static void a_cache_that_cannot_grow_is_one_block(void **state)
 {
     (void)state;
     float *expected = make_logits(), *found = make_logits();
@@ -216,9 +218,12 @@ int main(int count, char **arguments)
 {
     if (!begin(count, arguments)) return 2;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights_above_a_limit),   cmocka_unit_test(test_cache_at_a_limit),
-        cmocka_unit_test(test_state_above_a_limit),     cmocka_unit_test(test_every_request_fails),
-        cmocka_unit_test(test_every_reservation_fails), cmocka_unit_test(test_cache_that_cannot_grow),
+        cmocka_unit_test(weights_above_a_limit_fail_to_load),
+        cmocka_unit_test(a_cache_at_its_limit_keeps_its_contents),
+        cmocka_unit_test(a_state_above_a_limit_fails_at_the_next_decode),
+        cmocka_unit_test(every_request_may_fail),
+        cmocka_unit_test(every_reservation_may_fail),
+        cmocka_unit_test(a_cache_that_cannot_grow_is_one_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

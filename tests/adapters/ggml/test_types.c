@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static void test_cache_alone(void **state)
+static void a_cache_has_memory_where_it_was_written(void **state)
 {
     (void)state;
     loch_allocator *pool = make_pool(0);
@@ -52,7 +52,7 @@ static void test_cache_alone(void **state)
 }
 
 /* A graph of an engine of its own, on the device: reads of a cache grow it too. */
-static void test_backend_alone(void **state)
+static void a_graph_gives_memory_to_what_it_reads(void **state)
 {
     (void)state;
     loch_allocator *pool = make_pool(0);
@@ -105,7 +105,7 @@ static bool refuse(void *user)
 }
 
 /* llama.cpp sets threads and its abort callback by functions that it finds by name. */
-static void test_threads_and_abort(void **state)
+static void threads_and_abort_reach_the_cpu_backend(void **state)
 {
     (void)state;
     loch_ggml *ggml = make_memory(NULL, NULL);
@@ -138,7 +138,32 @@ static void test_threads_and_abort(void **state)
     loch_ggml_destroy(ggml);
 }
 
-static void test_bad_input(void **state)
+/* The device has one type for everything, so weights are told by their tensors. A guess freezes nothing. */
+static void a_guess_freezes_nothing(void **state)
+{
+    (void)state;
+    loch_allocator *pool = make_pool(0);
+    loch_ggml *ggml = make_memory(pool, "engine");
+    ggml_backend_buffer_type_t type = ggml_backend_dev_buffer_type(loch_ggml_get_device(ggml));
+    struct ggml_init_params params = {.mem_size = 4 * ggml_tensor_overhead(), .no_alloc = true};
+    struct ggml_context *context = ggml_init(params);
+    struct ggml_tensor *tensor = ggml_new_tensor_1d(context, GGML_TYPE_F32, MIB);
+    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors_from_buft(context, type);
+    assert_non_null(buffer);
+    assert_int_equal(tag_bytes(ggml, LOCH_GGML_WEIGHTS), 4 * MIB);
+    assert_int_equal(loch_ggml_freeze(ggml, NULL), LOCH_E_BUSY);
+    ggml_backend_tensor_memset(tensor, 1, 0, ggml_nbytes(tensor)); /* still writable */
+    ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    loch_freeze_report report = {.size = sizeof report};
+    OK(loch_ggml_freeze(ggml, &report));
+    assert_int_equal(report.blocks, 1);
+    ggml_backend_buffer_free(buffer);
+    ggml_free(context);
+    loch_ggml_destroy(ggml);
+    end_pool(pool);
+}
+
+static void bad_input_is_refused(void **state)
 {
     (void)state;
     loch_ggml *ggml = (loch_ggml *)1;
@@ -178,10 +203,11 @@ int main(int count, char **arguments)
 {
     if (!begin(count, arguments)) return 2;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cache_alone),
-        cmocka_unit_test(test_backend_alone),
-        cmocka_unit_test(test_threads_and_abort),
-        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(a_cache_has_memory_where_it_was_written),
+        cmocka_unit_test(a_graph_gives_memory_to_what_it_reads),
+        cmocka_unit_test(threads_and_abort_reach_the_cpu_backend),
+        cmocka_unit_test(a_guess_freezes_nothing),
+        cmocka_unit_test(bad_input_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
