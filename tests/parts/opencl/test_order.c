@@ -4,7 +4,9 @@
 #include "opencl_fixture.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 
 #define COUNT 4096
 #define BYTES (COUNT * sizeof(uint32_t))
@@ -110,6 +112,16 @@ static void kernels_run_on_the_default_stream(void **state)
     close_ground(&g);
 }
 
+/* Opens a gate after a moment, in which a wait that should not end yet would end. */
+static void *open_later(void *argument)
+{
+    const uint64_t start = loch_host_now_ns();
+    while (loch_host_now_ns() - start < 50000000)
+        sched_yield();
+    opencl_open_gate(argument);
+    return NULL;
+}
+
 static void a_wrapped_queue_is_ordered_like_a_stream(void **state)
 {
     (void)state;
@@ -130,12 +142,96 @@ static void a_wrapped_queue_is_ordered_like_a_stream(void **state)
         CHECK_OK(loch_copy_on(pinned, block, BYTES, stream)); /* does not wait */
     }
     CHECK_STATUS(loch_stream_query(stream), LOCH_E_BUSY);
+    if (!has_pinned) CHECK_OK(loch_fill_on(block, 4, "\50\0\0\0", 4, stream));
     loch_stream_close(stream); /* the work runs to its end, and the device waits for it */
-    opencl_open_gate(gate);
     CHECK_CL(lochi_opencl.clReleaseCommandQueue(queue));
+    pthread_t opener;
+    assert_int_equal(pthread_create(&opener, NULL, open_later, gate), 0);
     CHECK_OK(loch_device_sync(g.device));
     opencl_expect(block, COUNT, 40);
     if (has_pinned) assert_int_equal(((uint32_t *)pinned)[COUNT - 1], 40 + COUNT - 1);
+    assert_int_equal(pthread_join(opener, NULL), 0);
+    CHECK_OK(loch_raw_free(pinned));
+    CHECK_OK(loch_raw_free(block));
+    close_ground(&g);
+}
+
+/* --- host memory --- */
+
+typedef struct upload {
+    loch_stream *stream;
+    void *block;
+    loch_status status;
+    atomic_bool is_back;
+} upload;
+
+/* Copies from memory that the next line overwrites. */
+static void *upload_thread(void *argument)
+{
+    upload *u = argument;
+    static uint32_t host[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++)
+        host[i] = 77 + i;
+    u->status = loch_copy_on(u->block, host, BYTES, u->stream);
+    memset(host, 0, sizeof host);
+    atomic_store(&u->is_back, true);
+    return NULL;
+}
+
+/* The stream is held up. A copy that did not wait would be back before the gate opens, and read what came after it. */
+static void a_copy_from_unpinned_memory_waits(void **state)
+{
+    (void)state;
+    ground g = open_ground();
+    upload u = {.stream = g.first, .block = take(&g)};
+    cl_mark gate = opencl_close_gate(&g.handles, loch_stream_get_native(g.first));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, upload_thread, &u), 0);
+    const uint64_t start = loch_host_now_ns();
+    while (!atomic_load(&u.is_back) && loch_host_now_ns() - start < 100000000)
+        sched_yield();
+    opencl_open_gate(gate);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    CHECK_STATUS(u.status, LOCH_OK);
+    CHECK_OK(loch_stream_sync(g.first));
+    opencl_expect(u.block, COUNT, 77);
+    CHECK_OK(loch_raw_free(u.block));
+    close_ground(&g);
+}
+
+/* Both copies are queued behind a gate by the thread that opens it. */
+static void copies_of_pinned_memory_do_not_wait(void **state)
+{
+    (void)state;
+    ground g = open_ground();
+    if (!loch_device_can(g.device, LOCH_CAN_PINNED)) {
+        print_message("the device has no pinned memory\n");
+        close_ground(&g);
+        return;
+    }
+    uint32_t *pinned = NULL;
+    void *block = take(&g), *several[20];
+    for (size_t i = 0; i < 20; i++) /* the table of pinned blocks has more than one, and gaps */
+        CHECK_OK(loch_raw_alloc(g.device, LOCH_MEMORY_PINNED, 100 + 1000 * i, 0, &several[i]));
+    CHECK_OK(loch_raw_alloc(g.device, LOCH_MEMORY_PINNED, 2 * BYTES, 0, (void **)&pinned));
+    for (size_t i = 0; i < 20; i += 2)
+        CHECK_OK(loch_raw_free(several[i]));
+    for (uint32_t i = 0; i < COUNT; i++)
+        pinned[i] = 500 + i;
+    const loch_pitched rows = {
+        .row_bytes = 64, .rows = BYTES / 128, .planes = 1, .to_row_pitch = 64, .from_row_pitch = 128};
+    const loch_copy_options options = {.size = sizeof options, .stream = g.first};
+    cl_mark gate = opencl_close_gate(&g.handles, loch_stream_get_native(g.first));
+    CHECK_OK(loch_copy_on(block, pinned, BYTES, g.first));
+    CHECK_OK(loch_copy_pitched(pinned + COUNT, block, &rows, &options)); /* the first half of each 128 bytes */
+    CHECK_STATUS(loch_stream_query(g.first), LOCH_E_BUSY);
+    opencl_open_gate(gate);
+    CHECK_OK(loch_stream_sync(g.first));
+    opencl_expect(block, COUNT, 500);
+    for (uint32_t i = 0; i < COUNT / 2; i++)
+        assert_int_equal(pinned[COUNT + i], 500 + i / 16 * 32 + i % 16);
+    for (size_t i = 1; i < 20; i += 2)
+        CHECK_OK(loch_raw_free(several[i]));
     CHECK_OK(loch_raw_free(pinned));
     CHECK_OK(loch_raw_free(block));
     close_ground(&g);
@@ -269,6 +365,8 @@ int main(void)
         cmocka_unit_test(a_stream_knows_of_the_kernels_of_the_caller),
         cmocka_unit_test(kernels_run_on_the_default_stream),
         cmocka_unit_test(a_wrapped_queue_is_ordered_like_a_stream),
+        cmocka_unit_test(a_copy_from_unpinned_memory_waits),
+        cmocka_unit_test(copies_of_pinned_memory_do_not_wait),
         cmocka_unit_test(a_stream_with_the_default_is_ordered_with_it),
         cmocka_unit_test(a_stream_waits_for_another_device),
         cmocka_unit_test(a_pool_does_not_mix_streams),
