@@ -198,7 +198,7 @@ TEST(empty_handles_are_errors)
         EXPECT_THROWS(LOCH_E_INVALID, empty->data<float>());
         EXPECT_THROWS(LOCH_E_INVALID, moved.copy_from(*empty));
         EXPECT_THROWS(LOCH_E_INVALID, empty->buffer());
-        EXPECT_THROWS(LOCH_E_INVALID, const loch::mapping<float> made{*empty});
+        EXPECT_THROWS(LOCH_E_INVALID, const loch::mapping<float> mapping{*empty});
         EXPECT_THROWS(LOCH_E_INVALID, loch::dlpack{*empty});
         EXPECT_THROWS(LOCH_E_INVALID, loch::npy::save(*empty, "x"));
     }

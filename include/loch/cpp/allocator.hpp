@@ -261,7 +261,7 @@ template <class Function> class [[nodiscard]] pressure : detail::fixed
 {
   public:
     /** Adds a function to an allocator. */
-    pressure(loch::allocator of, Function function) : allocator_(std::move(of)), function_(std::move(function))
+    pressure(const loch::allocator &of, Function function) : allocator_(of), function_(std::move(function))
     {
         check(loch_allocator_add_pressure(allocator_.need(), &pressure::call, this));
     }

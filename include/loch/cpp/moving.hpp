@@ -31,7 +31,7 @@ template <class Function> class [[nodiscard]] move_hook : detail::fixed
 {
   public:
     /** Sets the function of a pool. */
-    move_hook(pool of, Function function) : pool_(std::move(of)), function_(std::move(function))
+    move_hook(const pool &of, Function function) : pool_(of), function_(std::move(function))
     {
         check(loch_pool_set_move_hook(pool_.need(), &move_hook::call, this));
     }

@@ -19,7 +19,7 @@ template <class Function> class [[nodiscard]] observer : detail::fixed
 {
   public:
     /** Observes a device. The function first receives the ranges that exist already. */
-    observer(device of, Function function) : device_(std::move(of)), function_(std::move(function))
+    observer(const device &of, Function function) : device_(of), function_(std::move(function))
     {
         check(loch_observer_add(device_.need(), &observer::call, this));
     }
