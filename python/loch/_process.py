@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from . import _core
@@ -23,14 +24,15 @@ class tag(contextlib.ContextDecorator):
         if not isinstance(name, str):
             raise TypeError(f"a tag is a name, not {name!r}")
         self.name = name
-        self._before: list[str | None] = []
+        self._local = threading.local()  # one object may be entered by several threads
 
     def __enter__(self) -> tag:
-        self._before.append(_core.set_thread_tag(self.name))
+        before = _core.set_thread_tag(self.name)
+        self._local.__dict__.setdefault("before", []).append(before)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        _core.set_thread_tag(self._before.pop())
+        _core.set_thread_tag(self._local.before.pop())
 
     def _recreate_cm(self) -> tag:
         return tag(self.name)

@@ -203,6 +203,20 @@ def test_tags_belong_to_threads():
     hammer(work)
 
 
+def test_one_tag_object_is_entered_by_all_threads():
+    inner, barrier = loch.tag("hammer-inner"), threading.Barrier(THREADS)
+
+    def work(number):
+        with loch.tag(f"hammer-outer-{number}"):
+            with inner:
+                barrier.wait()  # all are inside
+                assert loch._core.thread_tag() == "hammer-inner"
+            assert loch._core.thread_tag() == f"hammer-outer-{number}"
+        assert loch._core.thread_tag() is None
+
+    hammer(work)
+
+
 def test_streams_and_events_of_all_threads():
     stream, event = loch.Stream("cpu"), loch.Event("cpu")
 

@@ -514,3 +514,42 @@ def test_a_tag_with_a_zero_inside_is_refused():
 def test_figures_of_a_device_that_cannot_be(number):
     with pytest.raises(ValueError, match="no device"):
         loch._core.torch_stats(number)
+
+
+def test_all_callbacks_run_after_a_wake_though_one_fails():
+    calls = []
+
+    def fail():
+        calls.append("fails")
+        raise OSError("a library does not wake")
+
+    removers = [loch.torch.add_callbacks(None, lambda: calls.append("first")),
+                loch.torch.add_callbacks(None, fail),
+                loch.torch.add_callbacks(None, lambda: calls.append("last"))]
+    block = make("weights")
+    try:
+        loch.torch.sleep("weights")
+        with pytest.raises(OSError, match="does not wake"):
+            loch.torch.wake("weights")
+        assert calls == ["last", "fails", "first"]
+        assert loch.torch.asleep() == [] and block.read() == {0}
+        loch.torch.wake()  # nothing is left to call
+        assert len(calls) == 3
+    finally:
+        for remove in removers:
+            remove()
+
+
+def test_callbacks_that_are_added_or_removed_asleep_stay_in_pairs():
+    calls = []
+    gone = loch.torch.add_callbacks(lambda: calls.append("gone before"), lambda: calls.append("gone after"))
+    make("weights")
+    loch.torch.sleep("weights")
+    late = loch.torch.add_callbacks(lambda: calls.append("late before"), lambda: calls.append("late after"))
+    gone()
+    loch.torch.wake()
+    assert calls == ["gone before"]
+    loch.torch.sleep("weights")
+    loch.torch.wake()
+    late()
+    assert calls == ["gone before", "late before", "late after"]

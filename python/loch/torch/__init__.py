@@ -51,8 +51,8 @@ __all__ = [
 _lock = threading.RLock()
 _settings: dict[str, Any] | None = None  # of the first enable
 _plugin: Any = None  # the plug-in's allocator, if there is no shim
-_callbacks: list[tuple[Callable[[], object] | None, Callable[[], object] | None]] = []
-_is_suspended = False  # the functions before a sleep were called, those after a wake were not
+_callbacks: list[tuple[Callable[[], object] | None, Callable[[], object] | None]] = []  # before a sleep, after the wake
+_suspended: list[tuple[Callable[[], object] | None, Callable[[], object] | None]] | None = None  # wait for the wake
 CONTENTS = ("pinned", "host", "file", "drop")
 
 
@@ -241,26 +241,33 @@ def _clear_workspaces() -> None:
         torch._C._cuda_clearCublasWorkspaces()
 
 
-def _resume(count: int) -> None:
-    """Calls the first functions for after a wake, the last one first."""
-    global _is_suspended
-    _is_suspended = False
-    for _, after in reversed(_callbacks[:count]):
-        if after is not None:
-            after()
+def _resume() -> None:
+    """Calls the functions for after a wake, the last one first: all of them, and raises what the first failure raised."""
+    global _suspended
+    waiting, _suspended = _suspended or [], None
+    failure: BaseException | None = None
+    for _, after in reversed(waiting):
+        try:
+            if after is not None:
+                after()
+        except BaseException as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def _suspend() -> None:
     """Calls the functions for before a sleep. After a failure, undoes the calls that were made."""
-    global _is_suspended
-    for number, (before, _) in enumerate(_callbacks):
+    global _suspended
+    _suspended = []
+    for pair in list(_callbacks):
         try:
-            if before is not None:
-                before()
+            if pair[0] is not None:
+                pair[0]()
         except BaseException:
-            _resume(number)
+            _resume()
             raise
-    _is_suspended = True
+        _suspended.append(pair)
 
 
 def sleep(
@@ -280,7 +287,7 @@ def sleep(
     """
     with _lock:
         parts = _make_parts(tag, contents, path)
-        was_suspended = _is_suspended
+        was_suspended = _suspended is not None
         if not was_suspended:
             _suspend()
         try:
@@ -288,7 +295,7 @@ def sleep(
             return int(_core.torch_sleep(parts))
         except BaseException:
             if not was_suspended:
-                _resume(len(_callbacks))
+                _resume()
             raise
 
 
@@ -301,8 +308,8 @@ def wake(tag: str | Iterable[str] | None = None, *, keep_host: bool = False) -> 
     with _lock:
         names = [tag] if isinstance(tag, str) else tag
         restored = int(_core.torch_wake(names, keep_host))
-        if _is_suspended:
-            _resume(len(_callbacks))
+        if _suspended is not None:
+            _resume()
         return restored
 
 
@@ -313,7 +320,8 @@ def add_callbacks(
     that removes them.
 
     `before_sleep` runs before a sleep, `after_wake` after the first wake that follows, or after a sleep that failed. The
-    calls are always in pairs: a second sleep before the wake calls nothing.
+    calls are always in pairs: a second sleep before the wake calls nothing, and functions that are added meanwhile begin
+    with the next sleep. A wake calls all functions, and raises what the first one that failed raised.
     """
     pair = (before_sleep, after_wake)
     with _lock:
@@ -322,5 +330,7 @@ def add_callbacks(
     def remove() -> None:
         with _lock:
             _callbacks.remove(pair)
+            if _suspended is not None and pair in _suspended:
+                _suspended.remove(pair)
 
     return remove
