@@ -357,6 +357,37 @@ void a_pool_lends_its_memory_before_a_failure()
     const DataPtr whole = get()->allocate(5120 * kMiB); // the pool's memory came back
 }
 
+// Asks for more than there is, so that pools that may lend are asked too.
+void ask_for_too_much(std::atomic<bool> &is_over, std::atomic<size_t> &failures)
+{
+    while (!is_over) {
+        try {
+            get()->raw_delete(get()->raw_alloc(4096 * kMiB));
+        } catch (const c10::OutOfMemoryError &) {
+            failures++;
+        }
+    }
+}
+
+void a_pool_that_lends_is_not_ended_meanwhile()
+{
+    get()->emptyCache();
+    const DataPtr most = get()->allocate(5120 * kMiB);
+    std::atomic<bool> is_over{false};
+    std::atomic<size_t> failures{0};
+    std::thread one(ask_for_too_much, std::ref(is_over), std::ref(failures));
+    std::thread other(ask_for_too_much, std::ref(is_over), std::ref(failures));
+    for (size_t i = 0; i < 2000 || failures < 100; i++) {
+        const MempoolId_t id = next_id();
+        get()->createOrIncrefPool(0, id);
+        get()->setUseOnOOM(0, id, true);
+        get()->releasePool(0, id);
+    }
+    is_over = true;
+    one.join();
+    other.join();
+}
+
 void the_peak_covers_private_pools()
 {
     get()->resetPeakStats(0);
@@ -736,6 +767,7 @@ const Check checks[] = {
     CHECK(live_allocations_are_compared),
     CHECK(an_empty_private_pool_gives_its_memory_back),
     CHECK(a_pool_lends_its_memory_before_a_failure),
+    CHECK(a_pool_that_lends_is_not_ended_meanwhile),
     CHECK(the_peak_covers_private_pools),
     CHECK(segments_come_from_the_pools_own_allocator),
     CHECK(blocks_of_an_unsplit_pool_are_segments),

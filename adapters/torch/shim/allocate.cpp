@@ -227,6 +227,7 @@ void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream)
     const loch_status status = loch_allocator_alloc(pool.loch, &request, &ptr);
     if (C10_UNLIKELY(status != LOCH_OK)) ptr = reclaim_and_allocate(served, request, status);
     count_alloc(*served, ptr, bytes, stream);
+    if (C10_UNLIKELY(served != &pool)) release_pool(*served);
     return ptr;
 }
 

@@ -221,8 +221,9 @@ Pool &choose_pool(Device **device, cudaStream_t *stream);
 
 // --- oom.cpp ---
 
-// Tries again after a failure: callbacks, pools that may be used, caches. Sets `pool` to the pool that served. Throws
-// c10::OutOfMemoryError in the end.
+// Tries again after a failure: callbacks, pools that may be used, caches. Sets `pool` to the pool that served; if that
+// is another one, the caller releases it by release_pool after the block is counted. Throws c10::OutOfMemoryError in
+// the end.
 void *reclaim_and_allocate(Pool *&pool, const loch_request &request, loch_status status);
 
 // --- statistics.cpp ---

@@ -27,7 +27,8 @@ static bool run_callbacks()
     return has_freed;
 }
 
-// Allocates from the free memory of private pools that may serve others.
+// Allocates from the free memory of private pools that may serve others. They are used meanwhile, so that no other
+// thread ends them. The pool that served stays in use: the caller releases it after it has counted the block.
 static void *allocate_from_lenders(Pool *&pool, const loch_request &request)
 {
     Device &device = *pool->device;
@@ -35,15 +36,18 @@ static void *allocate_from_lenders(Pool *&pool, const loch_request &request)
     {
         const std::lock_guard<std::mutex> held(device.lock);
         for (Pool *other : device.pools)
-            if (other->is_on_oom && other != pool && !other->is_released) lenders.push_back(other);
+            if (other->is_on_oom && other != pool && other->use_count > 0) lenders.push_back(other);
+        for (Pool *lender : lenders)
+            lender->use_count++;
     }
+    void *ptr = nullptr;
     for (Pool *lender : lenders) {
-        void *ptr = nullptr;
-        if (loch_allocator_alloc(lender->loch, &request, &ptr) != LOCH_OK) continue;
-        pool = lender;
-        return ptr;
+        if (!ptr && loch_allocator_alloc(lender->loch, &request, &ptr) == LOCH_OK)
+            pool = lender;
+        else
+            release_pool(*lender);
     }
-    return nullptr;
+    return ptr;
 }
 
 // --- the message ---
