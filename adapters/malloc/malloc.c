@@ -30,7 +30,8 @@ __attribute__((constructor)) static void malloc_begin(void)
     front_start();
 }
 
-/* Fails a request whose size has no meaning. Other requests that fail end in the allocator beneath, which sets errno. */
+/* Fails a request that no allocator can serve. Other requests that fail end in the allocator beneath, which sets
+ * errno. */
 static void *malloc_refuse(int error)
 {
     errno = error;
@@ -179,21 +180,6 @@ MALLOC_API struct mallinfo2 mallinfo2(void)
     }
     front_source_leave();
     return info;
-}
-
-static int malloc_as_int(size_t value)
-{
-    return value > INT32_MAX ? INT32_MAX : (int)value;
-}
-
-MALLOC_API struct mallinfo mallinfo(void)
-{
-    const struct mallinfo2 wide = mallinfo2();
-    return (struct mallinfo){.arena = malloc_as_int(wide.arena),
-                             .uordblks = malloc_as_int(wide.uordblks),
-                             .fordblks = malloc_as_int(wide.fordblks),
-                             .keepcost = malloc_as_int(wide.keepcost),
-                             .ordblks = malloc_as_int(wide.ordblks)};
 }
 
 /* Prints what the pool holds and how many slabs each class has, to stderr. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The page map: what starts or lies at an address, without a header in front of blocks.
  *
- * Two levels. The root has a pointer for each 512 MiB of addresses. A leaf has, for each page of 8 KiB, the class of its
- * blocks, the distance to the first page of the slab, and a slab record that is used at the first page of a slab or of
- * a large block. Leaves are mapped on first use and stay. Only their touched pages take memory.
+ * Two levels. The root has a pointer for each 512 MiB of addresses. A leaf has, for each page of 8 KiB, the class of
+ * its blocks, the distance to the first page of the slab, and a slab record. The record is used at the first page of a
+ * slab or of a large block. Leaves are mapped on first use and stay. Only their touched pages take memory.
  *
  * Order: a leaf is installed by compare-and-exchange with release and read with acquire. Bytes are relaxed: a thread
  * that frees a block got its address from the thread that allocated it, and so sees what was entered before. */

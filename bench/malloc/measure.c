@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs a command and writes its user and system time in microseconds and its peak memory in KiB to a file. The peak of a
- * process is at least that of the process that started it, so the starter has to be small.
+/* Runs a command and writes its user and system time in microseconds and its peak memory in KiB to a file. The peak of
+ * a process is at least that of the process that started it, so the starter has to be small.
  *
  *     measure FILE COMMAND [ARGUMENT...]
  *

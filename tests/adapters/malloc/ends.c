@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Allocates and frees at every end of a process and of a thread: constructors, exit handlers, destructors of the program, destructors of
- * thread-specific data in several rounds, threads that outlive main. Prints a line at each, so that the test sees that all ran.
+/* Allocates and frees at every end of a process and of a thread: constructors, exit handlers, destructors of the
+ * program, destructors of thread-specific data in several rounds, threads that outlive main. Prints a line at each, so
+ * that the test sees that all ran.
  *
  *     ends return | exit | thread | quick | failed */
 #include <pthread.h>

@@ -488,7 +488,7 @@ static void a_limit_of_the_process_ends_in_enomem(void **state)
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            /* Addresses that the pool reserved count; the limit is for data, which counts memory that may be written. */
+            /* Limits the memory that may be written. A limit of addresses would count what the pool reserved. */
             const struct rlimit limit = {(rlim_t)300 << 20, (rlim_t)300 << 20};
             if (setrlimit(RLIMIT_DATA, &limit)) _exit(9);
             _exit(fill_memory(sizes[s]));
