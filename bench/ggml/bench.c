@@ -49,9 +49,11 @@ static int fail(const char *what)
 
 int main(int count, char **arguments)
 {
+    static llama_token prompt[2048]; /* a batch of llama.cpp */
     if (count != 7) return 2;
     const bool is_loch = strcmp(arguments[2], "loch") == 0;
     const int tokens = atoi(arguments[4]), steps = atoi(arguments[5]);
+    if (tokens < 16 || tokens > (int)(sizeof prompt / sizeof *prompt) || steps < 1) return 2;
     llama_log_set(be_silent, NULL);
     llama_backend_init();
     loch_ggml *ggml = NULL;
@@ -76,9 +78,6 @@ int main(int count, char **arguments)
     const double load_s = seconds_since(start);
 
     const int words = llama_vocab_n_tokens(llama_model_get_vocab(model));
-    llama_token *prompt = malloc((size_t)tokens * sizeof *prompt);
-    float *logits = malloc((size_t)steps * words * sizeof *logits);
-    if (!prompt || !logits) return 1;
     model_prompt(prompt, tokens, words, 5);
     start = loch_host_now_ns();
     if (model_decode(context, prompt, tokens, 0, 0) != 0) return 1;
@@ -100,8 +99,6 @@ int main(int count, char **arguments)
     printf("%-6s %8.0f %8.0f %8.0f %8.0f %8.2f %9.0f %9.0f %9.2f\n", arguments[2], read_status("VmRSS:"),
            read_status("VmHWM:"), (double)info.reserved_bytes / (1 << 20), (double)cache.requested_bytes / (1 << 20),
            load_s, tokens / prompt_s, steps / steps_s, step_ms);
-    free(prompt);
-    free(logits);
     llama_free(context);
     llama_model_free(model);
     loch_ggml_destroy(ggml);
