@@ -152,11 +152,13 @@ bench: ## builds and runs the benchmarks
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/bench $(BUILD)
 
-docs: ## the API reference, into build/docs/html
+docs: ## the documentation as a site, guides and reference with one search, into build/docs/html
 	@scripts/setup docs
-	@mkdir -p $(BUILD)/docs
-	@{ cat docs/Doxyfile; echo "OUTPUT_DIRECTORY = $(BUILD)/docs"; } | doxygen -
-	@echo "$(BUILD)/docs/html/index.html"
+	@$(CACHE)/docs/bin/python scripts/docs $(BUILD)/docs
+
+docs-test: docs ## the site in a headless Chromium: pages, search, no network
+	@scripts/setup browser
+	@python3 tests/docs/test_site.py $(BUILD)/docs/html
 
 install: all ## headers, libraries, program, manual pages, completion, docs, pkg-config files and CMake package, into PREFIX
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -123,13 +123,13 @@ class Browser:
 
     # --- the page ---
 
-    def open(self, path):
+    def open(self, path, ready="document.documentElement && document.documentElement.dataset.state === 'ready'"):
         """Opens a file and waits until the report is complete."""
         self.js("document.documentElement.dataset.state = 'old'")
         self.problems.clear()
         self.requests.clear()
         self.call('Page.navigate', url='file://' + os.path.abspath(path))
-        self.wait("document.documentElement && document.documentElement.dataset.state === 'ready'", may_change=True)
+        self.wait(ready, may_change=True)
         self.settle()
 
     def js(self, expression):
