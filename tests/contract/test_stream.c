@@ -121,7 +121,8 @@ static loch_status visit_streams(visit *v)
         status = loch_fill_on(v->block, 4096, "t", 1, v->stream);
     }
     if (status == LOCH_OK) status = loch_stream_sync(v->stream);
-    if (status == LOCH_OK) status = loch_stream_query(v->stream);
+    /* Without streams of threads all share the device's, on which another thread may have queued work again. */
+    if (status == LOCH_OK && v->stream != loch_stream_get_default(v->device)) status = loch_stream_query(v->stream);
     return status;
 }
 
