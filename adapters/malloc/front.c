@@ -71,10 +71,8 @@ static void *front_realloc_large(void *address, size_t bytes)
     front_pages_remove(address, 1);
     void *moved = front_source_realloc(address, whole);
     front_slab *record = front_pages_enter(moved ? moved : address, 1, FRONT_LARGE);
-    if (record) {
-        record->large_bytes = moved ? whole : before;
-        return moved;
-    }
+    if (record) record->large_bytes = moved ? whole : before;
+    if (record || !moved) return moved;
     void *copy = beneath_malloc(bytes); /* the map has no memory for the new place */
     if (copy) memcpy(copy, moved, bytes < before ? bytes : before);
     front_source_free(moved);

@@ -23,6 +23,14 @@
 
 #define HUGE_BYTES ((size_t)PTRDIFF_MAX + 1)
 
+/* Functions under test, through pointers that compilers and analyzers do not see through: they remove pairs of calls
+ * and refuse wrong ones. */
+static void *(*volatile call_malloc)(size_t) = malloc;
+static void *(*volatile call_calloc)(size_t, size_t) = calloc;
+static void *(*volatile call_realloc)(void *, size_t) = realloc;
+static void *(*volatile call_reallocarray)(void *, size_t, size_t) = reallocarray;
+static void (*volatile call_free)(void *) = free;
+
 static size_t volatile hidden_bytes; /* sizes that the compiler must not see */
 
 static size_t hide(size_t bytes)
@@ -69,12 +77,12 @@ static void every_size_is_aligned_and_usable(void **state)
 {
     (void)state;
     for (size_t bytes = 0; bytes < 300000; bytes += bytes < 2100 ? 1 : bytes / 23) {
-        char *block = malloc(bytes);
+        char *block = call_malloc(bytes);
         assert_non_null(block);
         assert_int_equal((uintptr_t)block % 16, 0);
         assert_true(malloc_usable_size(block) >= bytes);
         memset(block, 0x5a, malloc_usable_size(block));
-        free(block);
+        call_free(block);
     }
 }
 
@@ -86,14 +94,14 @@ static void blocks_of_one_size_do_not_overlap(void **state)
     static const size_t sizes[] = {1, 16, 24, 100, 513, 1024, 1025, 5000, 20000, 40000};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         for (size_t i = 0; i < COUNT; i++) {
-            blocks[i] = malloc(sizes[s]);
+            blocks[i] = call_malloc(sizes[s]);
             assert_non_null(blocks[i]);
             memset(blocks[i], (int)(i % 251), sizes[s]);
         }
         for (size_t i = 0; i < COUNT; i++) {
             assert_int_equal(blocks[i][0], i % 251);
             assert_int_equal(blocks[i][sizes[s] - 1], i % 251);
-            free(blocks[i]);
+            call_free(blocks[i]);
         }
     }
 }
@@ -101,15 +109,15 @@ static void blocks_of_one_size_do_not_overlap(void **state)
 static void zero_bytes_have_an_address_of_their_own(void **state)
 {
     (void)state;
-    void *first = malloc(0), *second = malloc(0), *third = calloc(0, 5), *fourth = calloc(5, 0);
+    void *first = call_malloc(0), *second = call_malloc(0), *third = call_calloc(0, 5), *fourth = call_calloc(5, 0);
     assert_true(first && second && third && fourth);
     assert_ptr_not_equal(first, second);
     assert_ptr_not_equal(third, fourth);
-    free(first);
-    free(second);
-    free(third);
-    free(fourth);
-    free(NULL);
+    call_free(first);
+    call_free(second);
+    call_free(third);
+    call_free(fourth);
+    call_free(NULL);
 }
 
 static void every_alignment_is_kept(void **state)
@@ -128,17 +136,17 @@ static void every_alignment_is_kept(void **state)
                 assert_int_equal(posix_memalign(&third, alignment, bytes), 0);
                 assert_int_equal((uintptr_t)third % alignment, 0);
             }
-            free(block);
-            free(second);
-            free(third);
+            call_free(block);
+            call_free(second);
+            call_free(third);
         }
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     void *block = valloc(10), *whole = pvalloc(page + 1);
     assert_int_equal((uintptr_t)block % page, 0);
     assert_int_equal((uintptr_t)whole % page, 0);
     assert_true(malloc_usable_size(whole) >= 2 * page);
-    free(block);
-    free(whole);
+    call_free(block);
+    call_free(whole);
 }
 
 static void wrong_alignments_are_refused(void **state)
@@ -155,7 +163,7 @@ static void wrong_alignments_are_refused(void **state)
     assert_int_equal(errno, EINVAL);
     void *rounded = memalign(24, 10);
     assert_int_equal((uintptr_t)rounded % 32, 0);
-    free(rounded);
+    call_free(rounded);
     errno = 0;
     assert_null(memalign(hide(SIZE_MAX / 2 + 2), 10));
     assert_int_equal(errno, EINVAL);
@@ -169,19 +177,19 @@ static void sizes_without_memory_set_errno(void **state)
     const size_t sizes[] = {HUGE_BYTES, SIZE_MAX, SIZE_MAX - 4095, (size_t)PTRDIFF_MAX, (size_t)1 << 50};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const size_t bytes = hide(sizes[i]);
-        void *kept = malloc(100), *large = malloc(100000), *out = kept;
+        void *kept = call_malloc(100), *large = call_malloc(100000), *out = kept;
         memset(kept, 7, 100);
         errno = 0;
-        assert_null(malloc(bytes));
+        assert_null(call_malloc(bytes));
         assert_int_equal(errno, ENOMEM);
         errno = 0;
-        assert_null(calloc(1, bytes));
+        assert_null(call_calloc(1, bytes));
         assert_int_equal(errno, ENOMEM);
         errno = 0;
-        assert_null(realloc(kept, bytes));
+        assert_null(call_realloc(kept, bytes));
         assert_int_equal(errno, ENOMEM);
         errno = 0;
-        assert_null(realloc(large, bytes));
+        assert_null(call_realloc(large, bytes));
         assert_int_equal(errno, ENOMEM);
         errno = 0;
         assert_null(aligned_alloc(64, bytes));
@@ -194,8 +202,8 @@ static void sizes_without_memory_set_errno(void **state)
         assert_int_equal(errno, 0);
         assert_ptr_equal(out, kept);
         assert_int_equal(((char *)kept)[99], 7);
-        free(kept);
-        free(large);
+        call_free(kept);
+        call_free(large);
     }
 }
 
@@ -203,18 +211,18 @@ static void products_that_overflow_set_errno(void **state)
 {
     (void)state;
     errno = 0;
-    assert_null(calloc(hide(SIZE_MAX / 2 + 1), 2));
+    assert_null(call_calloc(hide(SIZE_MAX / 2 + 1), 2));
     assert_int_equal(errno, ENOMEM);
-    char *volatile kept = malloc(10); /* a compiler thinks that a failed reallocarray frees */
+    char *kept = call_malloc(10);
     kept[9] = 'x';
     errno = 0;
-    assert_null(reallocarray(kept, hide(SIZE_MAX / 4), 5));
+    assert_null(call_reallocarray(kept, hide(SIZE_MAX / 4), 5));
     assert_int_equal(errno, ENOMEM);
     assert_int_equal(kept[9], 'x');
-    char *block = reallocarray(kept, 100, 50);
+    char *block = call_reallocarray(kept, 100, 50);
     assert_non_null(block);
     assert_int_equal(block[9], 'x');
-    free(block);
+    call_free(block);
 }
 
 static void free_and_successful_calls_keep_errno(void **state)
@@ -224,11 +232,11 @@ static void free_and_successful_calls_keep_errno(void **state)
     static void *blocks[COUNT];
     errno = 77;
     for (size_t i = 0; i < COUNT; i++) {
-        blocks[i] = malloc(i * 97);
+        blocks[i] = call_malloc(i * 97);
         assert_int_equal(errno, 77);
     }
     for (size_t i = 0; i < COUNT; i++) {
-        free(blocks[i]);
+        call_free(blocks[i]);
         assert_int_equal(errno, 77);
     }
 }
@@ -243,18 +251,18 @@ static void calloc_gives_zeros_after_frees(void **state)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
             char *dirty[4];
             for (size_t i = 0; i < 4; i++) {
-                dirty[i] = malloc(sizes[s]);
+                dirty[i] = call_malloc(sizes[s]);
                 memset(dirty[i], 0xff, malloc_usable_size(dirty[i]));
             }
             for (size_t i = 0; i < 4; i++)
-                free(dirty[i]);
+                call_free(dirty[i]);
             for (size_t i = 0; i < 4; i++) {
-                dirty[i] = calloc(sizes[s], 1);
+                dirty[i] = call_calloc(sizes[s], 1);
                 assert_true(is_zero(dirty[i], sizes[s]));
                 memset(dirty[i], 0xff, sizes[s]);
             }
             for (size_t i = 0; i < 4; i++)
-                free(dirty[i]);
+                call_free(dirty[i]);
         }
 }
 
@@ -262,13 +270,13 @@ static void realloc_keeps_contents_in_every_step(void **state)
 {
     (void)state;
     size_t bytes = 1;
-    unsigned char *block = realloc(NULL, bytes);
+    unsigned char *block = call_realloc(NULL, bytes);
     unsigned seed = 1;
     block[0] = 0;
     for (unsigned step = 0; step < 3000; step++) {
         seed = seed * 1103515245 + 12345;
         const size_t next = (seed >> 8) % (step % 50 ? 70000 : 5000000) + 1;
-        block = realloc(block, next);
+        block = call_realloc(block, next);
         assert_non_null(block);
         for (size_t i = 0; i < bytes && i < next; i += 1 + i / 7)
             assert_int_equal(block[i], i % 253);
@@ -276,7 +284,7 @@ static void realloc_keeps_contents_in_every_step(void **state)
             block[i] = (unsigned char)(i % 253);
         bytes = next;
     }
-    assert_null(realloc(block, hide(0)));
+    assert_null(call_realloc(block, hide(0)));
 }
 
 static void other_names_of_free_free(void **state)
@@ -292,7 +300,7 @@ static void other_names_of_free_free(void **state)
         function(block, n ? 64 : 640, 640);
         void *again = aligned_alloc(64, 640); /* the block that the thread freed last */
         assert_ptr_equal(again, block);
-        free(again);
+        call_free(again);
     }
 }
 
@@ -300,11 +308,11 @@ static void settings_are_accepted_and_memory_is_trimmed(void **state)
 {
     (void)state;
     assert_int_equal(mallopt(M_TRIM_THRESHOLD, 1 << 20), 1);
-    char *block = malloc(64 << 20);
+    char *block = call_malloc(64 << 20);
     memset(block, 1, 64 << 20);
     const size_t used = mallinfo2().uordblks;
     assert_true(used >= (size_t)64 << 20);
-    free(block);
+    call_free(block);
     assert_true(mallinfo2().uordblks < used);
     assert_int_equal(malloc_trim(0), 1);
     assert_true(mallinfo2().arena < (size_t)64 << 20);
@@ -323,9 +331,9 @@ static void blocks_of_the_c_library_are_recognised(void **state)
         char *block = beneath(bytes);
         assert_true(malloc_usable_size(block) >= bytes);
         block[bytes - 1] = 'x';
-        block = realloc(block, bytes * 2);
+        block = call_realloc(block, bytes * 2);
         assert_int_equal(block[bytes - 1], 'x');
-        free(block);
+        call_free(block);
     }
 }
 
@@ -342,14 +350,14 @@ static void *exchange_blocks(void *seed_pointer)
     for (unsigned step = 0; step < STEPS; step++) {
         seed = seed * 1103515245 + 12345;
         const size_t bytes = (seed >> 10) % (step % 500 ? 700 : 200000) + 2;
-        unsigned char *block = malloc(bytes);
+        unsigned char *block = call_malloc(bytes);
         if (!block) return block;
         block[0] = (unsigned char)bytes;
         block[bytes - 1] = (unsigned char)bytes;
         memcpy(seed_pointer, &seed, sizeof seed);
         unsigned char *other = atomic_exchange(&slots[(seed >> 4) % SLOTS], block);
         if (other && malloc_usable_size(other) < 2) return block;
-        free(other);
+        call_free(other);
     }
     return seed_pointer;
 }
@@ -371,7 +379,7 @@ static void threads_free_blocks_of_each_other(void **state)
         }
     }
     for (unsigned i = 0; i < SLOTS; i++)
-        free(atomic_exchange(&slots[i], NULL));
+        call_free(atomic_exchange(&slots[i], NULL));
 }
 
 static void *keep_some_blocks(void *unused)
@@ -379,10 +387,10 @@ static void *keep_some_blocks(void *unused)
     (void)unused;
     void *blocks[200];
     for (size_t i = 0; i < 200; i++)
-        blocks[i] = malloc(i * 40);
+        blocks[i] = call_malloc(i * 40);
     for (size_t i = 0; i < 200; i++)
-        free(blocks[i]);
-    return malloc(48);
+        call_free(blocks[i]);
+    return call_malloc(48);
 }
 
 static void memory_of_ended_threads_is_used_again(void **state)
@@ -394,7 +402,7 @@ static void memory_of_ended_threads_is_used_again(void **state)
         void *block;
         assert_int_equal(pthread_create(&thread, NULL, keep_some_blocks, NULL), 0);
         assert_int_equal(pthread_join(thread, &block), 0);
-        free(block);
+        call_free(block);
         if (i == 200) after_few = mallinfo2().uordblks;
     }
     assert_true(mallinfo2().uordblks <= after_few + ((size_t)1 << 20)); /* a cache that is lost has 200 KiB */
@@ -408,9 +416,9 @@ static void *allocate_until_over(void *unused)
 {
     (void)unused;
     for (unsigned i = 0; !atomic_load(&is_over); i++) {
-        void *small = malloc(i % 3000), *large = malloc(40000 + i % 300000);
-        free(small);
-        free(large);
+        void *small = call_malloc(i % 3000), *large = call_malloc(40000 + i % 300000);
+        call_free(small);
+        call_free(large);
     }
     return NULL;
 }
@@ -423,7 +431,7 @@ static void a_child_of_a_program_with_threads_allocates(void **state)
     for (unsigned i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, allocate_until_over, NULL), 0);
     for (unsigned round = 0; round < 25; round++) {
-        char *before = malloc(500), *large = malloc(1 << 20);
+        char *before = call_malloc(500), *large = call_malloc(1 << 20);
         strcpy(before, "before");
         strcpy(large, "large");
         const pid_t child = fork();
@@ -431,25 +439,25 @@ static void a_child_of_a_program_with_threads_allocates(void **state)
         if (child == 0) {
             bool is_right = !strcmp(before, "before") && !strcmp(large, "large");
             for (unsigned i = 0; i < 300; i++) {
-                char *block = malloc(i * 331);
+                char *block = call_malloc(i * 331);
                 if (!block) _exit(1);
                 memset(block, 1, i * 331);
-                free(block);
+                call_free(block);
             }
-            free(before);
-            free(large);
+            call_free(before);
+            call_free(large);
             pthread_t thread;
             void *block = NULL;
             if (pthread_create(&thread, NULL, keep_some_blocks, NULL) || pthread_join(thread, &block) || !block)
                 _exit(2);
-            free(block);
+            call_free(block);
             _exit(is_right ? 0 : 3);
         }
         int status = -1;
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);
-        free(before);
-        free(large);
+        call_free(before);
+        call_free(large);
     }
     atomic_store(&is_over, true);
     for (unsigned i = 0; i < THREADS; i++)
@@ -467,16 +475,16 @@ static int fill_memory(size_t block_bytes)
     for (unsigned round = 0; round < 2; round++) {
         size_t count = 0;
         errno = 0;
-        while (count < MOST && (blocks[count] = malloc(block_bytes)))
+        while (count < MOST && (blocks[count] = call_malloc(block_bytes)))
             memset(blocks[count++], 1, block_bytes < 4096 ? block_bytes : 4096);
         if (count == MOST || errno != ENOMEM) return 1;
         if (round == 0) first = count;
         if (count < first / 4 * 3) return 2;
         for (size_t i = 0; i < count; i++)
-            free(blocks[i]);
+            call_free(blocks[i]);
     }
-    void *block = malloc(100);
-    free(block);
+    void *block = call_malloc(100);
+    call_free(block);
     return first && block ? 0 : 3;
 }
 
