@@ -3,8 +3,8 @@
  *
  *     bench loch|scalable|jemalloc|disjoint [ROUNDS]
  *
- * Each of two threads holds 4,096 blocks of 16 bytes to 64 KiB, small ones more often, and replaces one after the other:
- * an operation is a free and a malloc.
+ * Each of two threads holds 4,096 blocks of 16 bytes to 64 KiB, small ones more often, and replaces one after the
+ * other: an operation is a free and a malloc.
  */
 #include <loch_umf.h>
 
