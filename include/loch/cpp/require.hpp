@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /** @file require.hpp
- *  What the C++ headers need of a compiler. LOCH_CPP is 1 where they can be used; otherwise there is one #error, and
+ *  What the C++ headers need of a compiler. LOCH_CPP is 1 where they can be used; otherwise there is one \#error, and
  *  the headers declare nothing.
  */
 #ifndef LOCH_CPP
