@@ -152,6 +152,12 @@ bench: ## builds and runs the benchmarks
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/bench $(BUILD)
 
+bench-report: ## every benchmark beside the peers that are installed, on one page: build/bench-report.md; ONLY=part,..., QUICK=1
+	@scripts/setup build bench
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@scripts/bench-report $(BUILD) $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+
 docs: ## the documentation as a site, guides and reference with one search, into build/docs/html
 	@scripts/setup docs
 	@$(CACHE)/docs/bin/python scripts/docs $(BUILD)/docs
