@@ -157,7 +157,7 @@ static loch_status runtime_count(loch_onnxruntime *runtime, uint64_t *out)
 
 static loch_status runtime_build(loch_onnxruntime *runtime, const struct OrtApiBase *base, loch_allocator *pool)
 {
-    lochi_ort_session *nameless;
+    lochi_ort_session *nameless = NULL;
     uint64_t blocks;
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);

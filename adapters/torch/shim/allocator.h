@@ -230,8 +230,8 @@ void *reclaim_and_allocate(Pool *&pool, const loch_request &request, loch_status
 
 Base *make_base();
 size_t limit_of(const Device &device, double fraction); // bytes of the main pool that a fraction allows; 0 for no limit
-std::pair<size_t, size_t> sum_bytes(Device &device); // allocated and reserved bytes, of all pools of a device
-void note_private_peak(Device &device);              // a private pool has allocated
+std::pair<size_t, size_t> sum_bytes(Device &device);    // allocated and reserved bytes, of all pools of a device
+void note_private_peak(Device &device);                 // a private pool has allocated
 Pool &direct_pool(Device &device);
 
 // --- pools.cpp ---

@@ -86,8 +86,7 @@ int main(int count, char **arguments)
     const char *way = count > 1 ? arguments[1] : "return";
     if (pthread_key_create(&ends_first, ends_key_destructor) || pthread_key_create(&ends_second, ends_block_destructor))
         return 1;
-    atexit(ends_at_exit);
-    at_quick_exit(ends_at_quick_exit);
+    if (atexit(ends_at_exit) || at_quick_exit(ends_at_quick_exit)) return 1;
     pthread_t thread;
     if (pthread_create(&thread, NULL, ends_thread, NULL) || pthread_join(thread, NULL)) return 1;
     ends_work("main");

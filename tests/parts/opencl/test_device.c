@@ -180,6 +180,7 @@ static cl_context_of make_context(const loch_opencl_handles *handles, cl_number 
     cl_result result = LOCHI_CL_INVALID_VALUE;
     cl_context_of context = lochi_opencl.clCreateContext(properties, count, devices, NULL, NULL, &result);
     CHECK_CL(result);
+    /* cppcheck-suppress returnDanglingLifetime ; OpenCL does not keep the address of the code */
     return context;
 }
 
