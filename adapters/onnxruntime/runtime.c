@@ -208,7 +208,7 @@ loch_status loch_onnxruntime_create(const struct OrtApiBase *base, struct OrtEnv
         status = loch_error_set(LOCH_E_EXISTS, NULL, 0, "the environment has Loch already");
     else if (!(runtime = calloc(1, sizeof *runtime)))
         status = loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for an environment");
-    if (status == LOCH_OK) {
+    if (runtime) {
         runtime->env = env;
         status = runtime_build(runtime, base, options ? options->pool : NULL);
     }

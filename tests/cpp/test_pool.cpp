@@ -109,6 +109,7 @@ TEST(movable_buffers_are_moved_pinned_and_reported)
     const loch::device device("sim:64MiB,granule=1MiB,backed,virtual=off");
     const loch::pool pool(device, "moving", options);
     std::vector<loch::buffer> buffers;
+    buffers.reserve(8);
     for (int i = 0; i < 8; i++)
         buffers.emplace_back(std::size_t{512} << 10, loch::place(pool).movable());
     for (int i : {6, 4, 2}) // holes that are not side by side

@@ -151,7 +151,7 @@ static loch_status device_attach(lochi_opencl_device *device, const char *argume
 {
     static const char adopted[] = "context";
     if (!strncmp(arguments, adopted, sizeof adopted - 1)) return device_adopt(device, arguments + sizeof adopted - 1);
-    device_place place;
+    device_place place = {0};
     LOCH_RETURN(device_find(arguments, &place, &device->index));
     device->platform = place.platform;
     device->id = place.id;

@@ -123,7 +123,7 @@ loch_status lochi_opencl_pinned_alloc(void *self, size_t bytes, size_t alignment
     if (!device->has_pinned)
         return loch_error_set(LOCH_E_UNSUPPORTED, "opencl", 0,
                               "the device has no fine-grained shared virtual memory, so no pinned memory");
-    void *address;
+    void *address = NULL;
     LOCH_RETURN(memory_take(device, LOCHI_CL_MEM_SVM_FINE_GRAIN_BUFFER, bytes, alignment, &address));
     if (!memory_enter(device, address, bytes)) {
         lochi_opencl_raw_free(device, address, bytes);

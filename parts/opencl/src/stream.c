@@ -99,8 +99,9 @@ loch_status lochi_opencl_stream_create(void *self, const loch_stream_options *op
         LOCHI_OPENCL_TRY(clRetainCommandQueue, (queue));
     else
         LOCH_RETURN(stream_make_queue(device, &queue));
-    lochi_opencl_stream *stream;
-    LOCH_RETURN(stream_make(queue, false, &stream));
+    lochi_opencl_stream *stream = NULL;
+    const loch_status status = stream_make(queue, false, &stream);
+    if (!stream) return status;
     stream_link(device, stream);
     *out = stream;
     return LOCH_OK;
@@ -218,8 +219,9 @@ loch_status lochi_opencl_stream_wrap(void *self, void *native, void **out)
     LOCH_RETURN(stream_check_queue(device, native));
     if (native == device->default_stream->queue) return LOCH_OK;
     LOCHI_OPENCL_TRY(clRetainCommandQueue, (native));
-    lochi_opencl_stream *stream;
-    LOCH_RETURN(stream_make(native, true, &stream));
+    lochi_opencl_stream *stream = NULL;
+    const loch_status status = stream_make(native, true, &stream);
+    if (!stream) return status;
     stream_link(device, stream);
     *out = stream;
     return LOCH_OK;
