@@ -75,8 +75,18 @@ inline std::size_t clear()
 template <class Visitor> std::size_t clear(Visitor &&visitor)
 {
     std::size_t leaks = 0;
+    struct borrowing { /* the locks of the allocator are held: its count must not change */
+        explicit borrowing(loch_allocator *raw) : of(allocator::take(raw)) {}
+        borrowing(const borrowing &) = delete;
+        borrowing &operator=(const borrowing &) = delete;
+        ~borrowing() { static_cast<void>(of.release()); }
+        allocator of;
+    };
     detail::walk<loch_allocator *, const loch_block *>(
-        [&](loch_allocator *of, const loch_block *block) { return visitor(allocator::retain(of), *block); },
+        [&](loch_allocator *of, const loch_block *block) {
+            const borrowing held(of);
+            return visitor(held.of, *block);
+        },
         [&](auto *function, void *user) { return loch_registry_clear(function, user, &leaks); });
     return leaks;
 }
