@@ -24,6 +24,7 @@
 #include <loch/device.h>
 #include <loch/raw.h>
 #include <loch/stream.h>
+#include <loch/tensor.h>
 #include <loch/virtual.h>
 
 LOCH_BEGIN_DECLS
@@ -78,7 +79,9 @@ LOCH_BEGIN_DECLS
     X(copy_pitched)                                                                                                    \
     X(protect)                                                                                                         \
     X(enter)                                                                                                           \
-    X(leave)
+    X(leave)                                                                                                           \
+    X(copy_strided)                                                                                                    \
+    X(fill_strided)
 
 /** Numbers of the driver calls: LOCH_CALL_map and so on. */
 typedef enum loch_driver_call {
@@ -98,6 +101,39 @@ LOCH_API const char *loch_driver_call_name(loch_driver_call call);
 
 /** The driver's own handle of physical memory. */
 typedef uint64_t loch_driver_handle;
+
+/** Whether the first axis of a loch_strided is chosen by indices. */
+typedef enum loch_indexing {
+    LOCH_INDEXING_NONE,
+    LOCH_INDEXING_GATHER, /**< row i of the target is row indices[i] of the source, or zero if that is out of range */
+    LOCH_INDEXING_SCATTER /**< row indices[i] of the target is row i of the source; left out if that is out of range */
+} loch_indexing;
+
+/** Elements of two layouts of one shape, for copy_strided and fill_strided. Axes of size 1 are left out, axes that
+ *  continue each other are one, and the target's strides fall from the first axis to the last: its longest stride comes
+ *  first. There is at least one axis, and no size is 0. */
+typedef struct loch_strided {
+    size_t size;      /**< sizeof(loch_strided) */
+    void *to;         /**< first element of the target, which the strides start from */
+    const void *from; /**< first element of the source; NULL for a fill */
+    loch_dtype to_type, from_type;
+    loch_overflow overflow; /**< what a conversion to an f8 type does with numbers out of range */
+    size_t axes;
+    size_t sizes[LOCH_DIMENSIONS_MAX];
+    ptrdiff_t to_strides[LOCH_DIMENSIONS_MAX];   /**< in bytes, not negative; no two elements share memory */
+    ptrdiff_t from_strides[LOCH_DIMENSIONS_MAX]; /**< in bytes; may be negative or 0 */
+    unsigned char element[8];                    /**< of a fill: an element of the target's type */
+    /** Does all of the work at once in the calling thread. For a driver whose memory the host can access: it may keep a
+     *  copy of the struct, and call this when its stream has come so far. Calls nothing that can fail or wait. */
+    void (*run)(const struct loch_strided *work);
+    /** Rows by index: there are sizes[0] indices, and the strides of the first axis go from row to row. The types are
+     *  equal. The other axes are contiguous on both sides, or there are none. */
+    loch_indexing indexing;
+    loch_dtype index_type;  /**< LOCH_I32 or LOCH_I64; the members below are not set without indexing */
+    const void *indices;    /**< in memory of the device */
+    ptrdiff_t index_stride; /**< in bytes */
+    size_t index_limit;     /**< indices are at least 0 and below it */
+} loch_strided;
 
 /** The table of a driver. Streams and events are the driver's own handles; a NULL stream is the default stream. */
 typedef struct loch_driver {
@@ -267,6 +303,14 @@ typedef struct loch_driver {
      *  ends; work may still be queued. Not called for NULL and for the handle of stream_thread_default. The caller's
      *  queue stays. Default: does nothing. */
     void (*stream_unwrap)(void *self, void *stream);
+    /** Optional: queues a copy of elements between two layouts inside the device on `stream`, with conversion if the
+     *  types differ. The results are those of loch_convert, bit for bit. No byte is both read and written. `work` is
+     *  valid during the call only. A driver that cannot do this copy returns E_UNSUPPORTED, and needs no sentence for
+     *  it: Loch then goes through pitched copies or the host. Default: E_UNSUPPORTED. */
+    loch_status (*copy_strided)(void *self, const loch_strided *work, void *stream);
+    /** Optional: queues a fill of a layout with one element on `stream`. Answers and default are those of
+     *  copy_strided. */
+    loch_status (*fill_strided)(void *self, const loch_strided *work, void *stream);
 } loch_driver;
 
 /** @} */

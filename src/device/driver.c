@@ -183,6 +183,13 @@ static loch_status no_copy_pitched(void *self, loch_direction direction, void *t
     return driver_cannot("way of copying rows in one call");
 }
 
+/* The usual answer of a device without kernels, before the host does the work: no sentence. */
+static loch_status no_strided(void *self, const loch_strided *work, void *stream)
+{
+    (void)self, (void)work, (void)stream;
+    return LOCH_E_UNSUPPORTED;
+}
+
 static loch_status no_protect(void *self, void *address, size_t bytes, loch_access access)
 {
     (void)self, (void)address, (void)bytes, (void)access;
@@ -331,6 +338,8 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(now_ns, no_now_ns);
     DRIVER_FILL(stream_native, no_stream_native);
     DRIVER_FILL(stream_unwrap, no_stream_unwrap);
+    DRIVER_FILL(copy_strided, no_strided);
+    DRIVER_FILL(fill_strided, no_strided);
     if (!has_streams) lochi_at_once_fill(d);
 }
 

@@ -130,6 +130,12 @@ static loch_status forked_copy_pitched(void *self, loch_direction direction, voi
     return forked_refuse(self);
 }
 
+static loch_status forked_strided(void *self, const loch_strided *work, void *stream)
+{
+    (void)work, (void)stream;
+    return forked_refuse(self);
+}
+
 static loch_status forked_fill(void *self, void *to, size_t bytes, uint32_t pattern, size_t pattern_bytes, void *stream)
 {
     (void)to, (void)bytes, (void)pattern, (void)pattern_bytes, (void)stream;
@@ -290,4 +296,6 @@ const loch_driver lochi_forked_driver = {
     .now_ns = forked_now_ns,
     .stream_native = forked_stream_native,
     .stream_unwrap = forked_stream_unwrap,
+    .copy_strided = forked_strided,
+    .fill_strided = forked_strided,
 };

@@ -203,7 +203,7 @@ static inline __attribute__((always_inline)) bool realloc_quickly(loch_allocator
                                                                   const loch_request *request, loch_status *status,
                                                                   void **out)
 {
-    size_t before;
+    size_t before = 0;
     if (request->bytes - 1 >= LOCHI_ALLOCATOR_BYTES_MAX - 1) return false;
     switch (lochi_pool_resize_quickly(pool, address, request->bytes, request->stream, &before)) {
     case POOL_RESIZED:

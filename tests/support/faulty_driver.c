@@ -163,6 +163,20 @@ static loch_status faulty_copy_pitched(void *self, loch_direction direction, voi
     return f->driver->copy_pitched(f->self, direction, to, from, shape, other ? other->self : NULL, stream);
 }
 
+static loch_status faulty_copy_strided(void *self, const loch_strided *work, void *stream)
+{
+    const faulty_device *f = self;
+    if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "copy_strided");
+    return f->driver->copy_strided(f->self, work, stream);
+}
+
+static loch_status faulty_fill_strided(void *self, const loch_strided *work, void *stream)
+{
+    const faulty_device *f = self;
+    if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "fill_strided");
+    return f->driver->fill_strided(f->self, work, stream);
+}
+
 static loch_status faulty_protect(void *self, void *address, size_t bytes, loch_access access)
 {
     const faulty_device *f = self;
@@ -559,6 +573,8 @@ loch_status test_faulty_register(void)
         .call_costs = faulty_call_costs,
         .now_ns = faulty_now_ns,
         .copy_pitched = faulty_copy_pitched,
+        .copy_strided = faulty_copy_strided,
+        .fill_strided = faulty_fill_strided,
         .protect = faulty_protect,
         .enter = faulty_enter,
         .leave = faulty_leave,

@@ -18,6 +18,7 @@
 #define CUDA_LIBRARY "libcuda.so.1"
 
 lochi_cuda_api lochi_cuda;
+void *lochi_cuda_library;
 
 static lochi_lock cuda_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_CUDA);
 /* Stored with release when lochi_cuda is complete, loaded with acquire before it is read. */
@@ -104,6 +105,7 @@ static loch_status cuda_load_from(const char *path, lochi_cuda_api *api)
         return LOCH_FAIL(NOT_FOUND, "no CUDA: install the NVIDIA driver or set LOCH_CUDA_LIBRARY (%.140s)",
                          reason ? reason : path);
     }
+    lochi_cuda_library = library;
     LOCH_TRY_RETURN(cuda_read_symbols(library, path, api));
     return cuda_start(path, api);
 }

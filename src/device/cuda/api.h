@@ -313,6 +313,9 @@ typedef struct lochi_cuda_api {
  * before it. It never changes afterwards. */
 extern lochi_cuda_api lochi_cuda;
 
+/* The library of the table, as dlopen returned it; to be read when the table may be. */
+extern void *lochi_cuda_library;
+
 /* True in the child of a fork if the driver was started before the fork: it must not be called. Written only in the
  * child. */
 extern bool lochi_cuda_is_forked;

@@ -11,6 +11,7 @@
 #include "base/logging.h"
 #include "base/options.h"
 #include "base/parse.h"
+#include "device/cuda/kernels.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/pinned.h"
 #include "device/cuda/pitched.h"
@@ -139,6 +140,7 @@ static void cuda_close(void *self)
 {
     lochi_cuda_device *device = self;
     lochi_cuda_end_exports(device);
+    lochi_cuda_end_kernels(device);
     if (device->context && !lochi_cuda_is_forked) {
         lochi_cuda_frame frame;
         lochi_cuda_relax(&frame);
@@ -444,6 +446,8 @@ const loch_driver lochi_cuda_driver = {
     .peer_enable = cuda_peer_enable,
     .address_query = cuda_address_query,
     .copy_pitched = lochi_cuda_copy_pitched,
+    .copy_strided = lochi_cuda_run_strided,
+    .fill_strided = lochi_cuda_run_strided,
     .enter = cuda_enter_thread,
     .leave = cuda_leave_thread,
     .forked = cuda_forked,

@@ -28,6 +28,8 @@ typedef struct lochi_cuda_device {
     /* A descriptor of exported memory that stays open, plus 1; 0 for none (memory.c). Acquire and release: written
      * once, and read when the device is closed. */
     atomic_int exported;
+    /* Kernels of libloch_kernel; NULL before the first use (kernels.c). Acquire and release: written once. */
+    struct loch_kernel_set *_Atomic kernels;
 } lochi_cuda_device;
 
 /* How a call treats a capture in progress. */

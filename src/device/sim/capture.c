@@ -29,10 +29,11 @@ static loch_status capture_append(lochi_sim_stream *stream, lochi_sim_item_type 
     lochi_lock_assert_held(&lochi_sim_all.lock);
     lochi_sim_script *script = &stream->capture->script;
     const size_t name_bytes = request ? strlen(request->name) + 1 : 0;
+    const size_t strided_bytes = request && request->strided ? sizeof *request->strided : 0;
     size_t ranges_bytes = 0, bytes = 0;
     lochi_sim_item *item = NULL;
     if (lochi_mul(request ? request->ranges_count : 0, sizeof(lochi_sim_range), &ranges_bytes) &&
-        lochi_add(ranges_bytes, sizeof *item, &bytes) && lochi_add(bytes, name_bytes, &bytes))
+        lochi_add(ranges_bytes, sizeof *item, &bytes) && lochi_add(bytes, strided_bytes + name_bytes, &bytes))
         item = lochi_zalloc(bytes);
     if (!item) return SIM_FAIL(HOST_MEMORY, "no host memory for a captured operation");
     item->type = type;
@@ -40,8 +41,13 @@ static loch_status capture_append(lochi_sim_stream *stream, lochi_sim_item_type 
     item->mark = mark;
     if (request) {
         lochi_sim_range *ranges = (lochi_sim_range *)(item + 1);
-        char *name = (char *)ranges + ranges_bytes;
+        loch_strided *strided = (loch_strided *)((char *)ranges + ranges_bytes);
+        char *name = (char *)strided + strided_bytes;
         item->request = *request;
+        if (strided_bytes) {
+            *strided = *request->strided;
+            item->request.strided = strided;
+        }
         if (ranges_bytes) memcpy(ranges, request->ranges, ranges_bytes);
         item->request.ranges = ranges;
         if (name_bytes) item->request.name = memcpy(name, request->name, name_bytes);

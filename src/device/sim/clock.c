@@ -52,6 +52,16 @@ static void clock_copy(const lochi_sim_op *op)
         memmove(op->to, from, op->bytes);
 }
 
+static void clock_move_bytes(const lochi_sim_op *op)
+{
+    if (op->strided)
+        op->strided->run(op->strided);
+    else if (op->kind == LOCHI_SIM_COPY)
+        clock_copy(op);
+    else
+        clock_fill(op);
+}
+
 /* Returns false if the operation waits for a device that this thread is already settling in an outer call, and that
  * has not come that far. */
 static bool clock_take_effect(lochi_sim *sim, lochi_sim_op *op)
@@ -60,10 +70,8 @@ static bool clock_take_effect(lochi_sim *sim, lochi_sim_op *op)
     const bool is_alive = !op->is_dead && !sim->is_lost;
     switch (op->kind) {
     case LOCHI_SIM_COPY:
-        if (is_alive && op->is_real) clock_copy(op);
-        break;
     case LOCHI_SIM_FILL:
-        if (is_alive && op->is_real) clock_fill(op);
+        if (is_alive && op->is_real) clock_move_bytes(op);
         break;
     case LOCHI_SIM_KERNEL:
         if (is_alive && op->function && sim->is_backed) clock_run(op);

@@ -63,6 +63,8 @@ static const lochi_sim_costs cost_h200 = {.curves = {
     [LOCH_CALL_address_query]   = {1, {{0, 380}}},
     [LOCH_CALL_copy_pitched]    = {1, {{0, 3600}}},
     [LOCH_CALL_protect]         = {1, {{0, 1000}}},
+    [LOCH_CALL_copy_strided]    = {1, {{0, 2500}}},
+    [LOCH_CALL_fill_strided]    = {1, {{0, 2500}}},
 }};
 /* clang-format on */
 

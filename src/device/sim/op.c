@@ -81,6 +81,14 @@ loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request
     }
     for (size_t i = 0; i < op->uses_count; i++)
         op->is_real = op->is_real && op->uses[i].span->is_real;
+    if (request->strided) {
+        op->strided = lochi_alloc(sizeof *op->strided);
+        if (!op->strided) {
+            lochi_free(op);
+            return SIM_FAIL(HOST_MEMORY, "no host memory for an operation");
+        }
+        *op->strided = *request->strided;
+    }
     if (request->is_staged && op->is_real) {
         op->staging = lochi_alloc(op->bytes);
         if (!op->staging) {
@@ -97,6 +105,7 @@ void lochi_sim_op_destroy(lochi_sim_op *op)
 {
     if (!op) return;
     lochi_free(op->staging);
+    lochi_free(op->strided);
     lochi_free(op);
 }
 

@@ -19,6 +19,7 @@
 #include "device/sim/order.h"
 #include "device/sim/stream.h"
 #include "device/sim/stream_calls.h"
+#include "device/sim/strided.h"
 #include "device/sim/virtual.h"
 #include "device/sim/work.h"
 #include <stdio.h>
@@ -383,6 +384,8 @@ const loch_driver lochi_sim_driver = {
     .address_query = lochi_sim_address_query,
     .call_costs = sim_call_costs,
     .copy_pitched = lochi_sim_copy_pitched,
+    .copy_strided = lochi_sim_copy_strided,
+    .fill_strided = lochi_sim_fill_strided,
     .enter = sim_enter,
     .leave = sim_leave,
     .forked = sim_forked,

@@ -169,7 +169,8 @@ typedef struct lochi_sim_request {
     void *to; /* target of copy and fill */
     const void *from;
     size_t bytes;
-    loch_pitched shape; /* of a copy of rows; otherwise all zero */
+    loch_pitched shape;          /* of a copy of rows; otherwise all zero */
+    const loch_strided *strided; /* of a copy or fill between layouts; otherwise NULL */
     uint32_t pattern;
     size_t pattern_bytes;
     bool is_staged; /* the source is pageable: copied when queued */
@@ -199,7 +200,8 @@ typedef struct lochi_sim_op {
     void *to, *staging;
     const void *from;
     size_t bytes, pattern_bytes;
-    loch_pitched shape; /* with the source pitches of `staging` if there is one */
+    loch_pitched shape;    /* with the source pitches of `staging` if there is one */
+    loch_strided *strided; /* own copy; NULL for other work */
     uint32_t pattern;
     loch_stream_function *function;
     void *user;

@@ -87,6 +87,8 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
     }
     buffer->bytes = buffer->capacity = bytes;
     buffer->tag = read.tag;
+    if (allocator->pool && !is_movable)
+        buffer->stream_id = read.stream ? read.stream->id : buffer->device->default_stream.id;
     *out = buffer;
     return LOCH_OK;
 }

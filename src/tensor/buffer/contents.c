@@ -33,6 +33,7 @@ loch_status loch_buffer_resize(loch_buffer *buffer, size_t bytes, loch_contents 
     const loch_status status =
         buffer->address ? lochi_allocator_resize(buffer->allocator, buffer->address, &request, keeps, &address)
                         : loch_allocator_alloc(buffer->allocator, &request, &address);
+    buffer->stream_id = 0;
     if (lochi_is_freed(status)) {
         if (buffer->meter) lochi_meter_change(buffer->meter, buffer->capacity, bytes);
         buffer->address = address;

@@ -47,6 +47,7 @@ struct loch_buffer {
     bool is_on_host;
     loch_allocator *allocator; /* retained; NULL for external memory */
     size_t alignment;          /* as requested; resizes keep it */
+    uint64_t stream_id;        /* of a pool's block that cannot move: the stream of its allocation; 0 if not known */
     loch_tag tag;
     loch_buffer_deleter *deleter;
     void *user;

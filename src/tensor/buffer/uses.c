@@ -182,6 +182,7 @@ loch_status loch_buffer_record_use(loch_buffer *buffer, loch_stream *stream)
     if (!stream) stream = &whole->device->default_stream;
     LOCH_TRY_RETURN(lochi_stream_check(stream, NULL));
     if (!whole->address || lochi_device_is_at_once(stream->device)) return LOCH_OK;
+    if (whole->stream_id == stream->id) return LOCH_OK; /* the pool frees the block behind the work of this stream */
     loch_status status = LOCH_OK;
     if (whole->allocator && whole->device == stream->device) {
         const loch_error saved = lochi_error_save();

@@ -3,6 +3,7 @@
  *
  *     contiguous, one type            one plain copy
  *     the host can access both        the host engine (strided.c), after waiting for the stream
+ *     inside one device with kernels  one call of the driver (inside.c), queued
  *     one type, a device              rows in few driver calls (rows.c), queued; or through the host if that is
  *                                     faster, for example for a transpose
  *     two types, a device             through the host (stage.c)
@@ -15,6 +16,7 @@
 #include "device/device.h"
 #include "tensor/buffer/buffer.h"
 #include "tensor/tensor.h"
+#include "tensor/transfer/inside.h"
 #include "tensor/transfer/rows.h"
 #include "tensor/transfer/stage.h"
 
@@ -75,15 +77,14 @@ static loch_status copy_locate(copy_ask *ask)
     void *target, *source;
     LOCH_TRY_RETURN(loch_tensor_get_address(ask->to, &target));
     LOCH_TRY_RETURN(loch_tensor_get_address(ask->from, &source));
-    ask->transfer = (lochi_transfer){.to_device = copy_device(ask->to),
-                                     .from_device = copy_device(ask->from),
-                                     .to = target,
-                                     .from = source,
-                                     .stream = ask->options.stream};
+    lochi_transfer *transfer = &ask->transfer; /* not zeroed: the layouts are long */
+    transfer->to_device = copy_device(ask->to);
+    transfer->from_device = copy_device(ask->from);
+    transfer->to = target;
+    transfer->from = source;
+    transfer->stream = ask->options.stream;
     lochi_strided_make(to, from, &ask->transfer.strided);
-    if (to->dtype == from->dtype) return LOCH_OK;
-    ask->converter = lochi_convert_find(to->dtype, from->dtype, ask->options.overflow);
-    ask->transfer.converter = &ask->converter;
+    transfer->converter = to->dtype != from->dtype ? &ask->converter : NULL; /* found when the host needs it */
     return LOCH_OK;
 }
 
@@ -267,21 +268,42 @@ static loch_status copy_by_device(const copy_ask *ask, const lochi_rows_plan *pl
     return is_by_rows ? copy_queue_rows(ask, plan) : copy_through_host(ask);
 }
 
+/* Copies inside one device. E_UNSUPPORTED: its driver cannot do it. */
+static loch_status copy_inside(const copy_ask *ask)
+{
+    const lochi_transfer *transfer = &ask->transfer;
+    const lochi_inside_types types = {ask->to->layout.dtype, ask->from->layout.dtype, ask->options.overflow};
+    loch_stream *stream = copy_stream(ask);
+    LOCH_TRY_RETURN(lochi_inside_copy(stream, &transfer->strided, types, transfer->to, transfer->from));
+    return ask->options.wait == LOCH_WAIT_END ? loch_stream_sync(stream) : copy_keep(ask);
+}
+
 /* Copies. Both sides have addresses. */
 static loch_status copy_held(copy_ask *ask)
 {
+    const lochi_transfer *transfer = &ask->transfer;
     LOCH_TRY_RETURN(copy_locate(ask));
     if (copy_is_onto_itself(ask)) return LOCH_OK;
-    const lochi_rows_plan plan = lochi_rows_plan_make(&ask->transfer.strided, copy_way(ask));
-    if (!ask->transfer.converter && plan.axes == 0) return copy_queue_rows(ask, &plan); /* a plain copy may overlap */
-    if (!copy_is_apart(ask)) return copy_through_block(ask);
+    const bool is_plain = !transfer->converter && lochi_strided_is_row(&transfer->strided);
+    const bool is_apart = is_plain || copy_is_apart(ask);
+    if (!is_plain && is_apart && transfer->to_device && transfer->to_device == transfer->from_device) {
+        const loch_status status = copy_inside(ask);
+        if (status != LOCH_E_UNSUPPORTED) return status;
+    }
+    if (transfer->converter)
+        ask->converter = lochi_convert_find(ask->to->layout.dtype, ask->from->layout.dtype, ask->options.overflow);
+    const lochi_rows_plan plan = lochi_rows_plan_make(&transfer->strided, copy_way(ask));
+    if (is_plain) return copy_queue_rows(ask, &plan); /* a plain copy may overlap */
+    if (!is_apart) return copy_through_block(ask);
     return ask->transfer.to_device || ask->transfer.from_device ? copy_by_device(ask, &plan) : copy_on_host(ask);
 }
 
 loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tensor_copy_options *options)
 {
     if (!to || !from) return LOCH_FAIL(INVALID, "a copy needs two tensors");
-    copy_ask ask = {.to = to, .from = from};
+    copy_ask ask;
+    ask.to = to;
+    ask.from = from;
     LOCH_TRY_RETURN(copy_read_options(options, &ask.options));
     LOCH_TRY_RETURN(copy_check_shapes(&to->layout, &from->layout));
     LOCH_TRY_RETURN(lochi_tensor_check_writable(to));

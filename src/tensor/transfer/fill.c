@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Fills tensors. On a device, contiguous parts are filled by the driver's fill; an element of 8 bytes is filled in two
+/* Fills tensors. On a device, a contiguous tensor is filled by the driver's fill, and another by its fill_strided. A
+ * driver without that slot fills contiguous parts; an element of 8 bytes is filled in two
  * halves. Then every axis is filled by copying the filled part behind itself, twice as much each time, from the
  * innermost axis outwards. This takes a few calls for each axis, whatever its size. */
 #include "base/fail.h"
 #include "device/device.h"
 #include "tensor/buffer/buffer.h"
 #include "tensor/tensor.h"
+#include "tensor/transfer/inside.h"
 #include "tensor/transfer/rows.h"
 #include <string.h>
 
@@ -54,6 +56,11 @@ static loch_status fill_axis(const fill_ask *ask, size_t axis, const loch_copy_o
 static loch_status fill_on_device(const fill_ask *ask)
 {
     const lochi_strided *s = &ask->strided;
+    if (!lochi_strided_is_row(s) || ask->pattern_bytes > sizeof(uint32_t)) {
+        const loch_dtype type = ask->tensor->layout.dtype;
+        const loch_status status = lochi_inside_fill(ask->stream, s, type, ask->address, ask->element);
+        if (status != LOCH_E_UNSUPPORTED) return status;
+    }
     const size_t half = sizeof(uint32_t);
     const loch_copy_options options = {.size = sizeof options, .stream = ask->stream, .wait = LOCH_WAIT_QUEUED};
     char *first = ask->address + s->to_start;

@@ -60,9 +60,18 @@ static void strided_merge(lochi_strided *s)
     s->from[0] = (ptrdiff_t)s->from_bytes;
 }
 
+/* Sets all members but those of axes, which are many. */
+static void strided_begin(lochi_strided *s, size_t to_bytes, size_t from_bytes)
+{
+    s->to_bytes = to_bytes;
+    s->from_bytes = from_bytes;
+    s->axes = 0;
+    s->to_start = s->from_start = 0;
+}
+
 void lochi_strided_make(const lochi_layout *to, const lochi_layout *from, lochi_strided *out)
 {
-    *out = (lochi_strided){.to_bytes = to->element_bytes, .from_bytes = from->element_bytes};
+    strided_begin(out, to->element_bytes, from->element_bytes);
     for (size_t i = 0; i < to->dimensions; i++)
         strided_add(out, (size_t)to->shape[i], (ptrdiff_t)to->strides[i] * (ptrdiff_t)to->element_bytes,
                     (ptrdiff_t)from->strides[i] * (ptrdiff_t)from->element_bytes);
@@ -72,7 +81,7 @@ void lochi_strided_make(const lochi_layout *to, const lochi_layout *from, lochi_
 void lochi_strided_order(const size_t *sizes, size_t axes, size_t element_bytes, const ptrdiff_t *to,
                          const ptrdiff_t *from, lochi_strided *out)
 {
-    *out = (lochi_strided){.to_bytes = element_bytes, .from_bytes = element_bytes};
+    strided_begin(out, element_bytes, element_bytes);
     for (size_t i = 0; i < axes; i++)
         strided_add(out, sizes[i], to[i], from[i]);
     strided_merge(out);
@@ -97,6 +106,11 @@ size_t lochi_strided_row(const lochi_strided *strided, size_t *axes)
     const bool has_rows = strided_has_rows(strided);
     *axes = has_rows ? strided->axes - 1 : strided->axes;
     return has_rows ? strided->sizes[strided->axes - 1] * strided->to_bytes : strided->to_bytes;
+}
+
+bool lochi_strided_is_row(const lochi_strided *strided)
+{
+    return strided->axes == 1 && strided_has_rows(strided);
 }
 
 /* Joins elements that always stay together into one larger element, if there is a type of that size. */

@@ -35,6 +35,9 @@ size_t lochi_strided_count(const lochi_strided *strided);
  * axes outside of them. */
 size_t lochi_strided_row(const lochi_strided *strided, size_t *axes);
 
+/* Tells whether all elements are contiguous on both sides, in one order. */
+bool lochi_strided_is_row(const lochi_strided *strided);
+
 /* Copies elements of one size. `to` and `from` are the addresses of the elements with all indices 0. Target and source
  * must not overlap. */
 void lochi_strided_copy(const lochi_strided *strided, void *to, const void *from);

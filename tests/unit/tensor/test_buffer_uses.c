@@ -266,6 +266,36 @@ static void recorded_uses_of_two_streams_are_waited_for(void **state)
     bench_close(&b);
 }
 
+/* The stream of the allocation needs no record; after a resize on another stream it does. */
+static void a_resized_buffer_is_used_on_its_first_stream(void **state)
+{
+    (void)state;
+    for (int is_recorded = 0; is_recorded < 2; is_recorded++) {
+        bench b;
+        bench_open(&b);
+        loch_stream *other = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
+        loch_allocator *pool;
+        loch_buffer *buffer;
+        CHECK_OK(loch_pool_create(b.device, "uses", NULL, &pool));
+        loch_request request = {.size = sizeof request, .stream = b.stream};
+        CHECK_OK(loch_buffer_create(pool, 4 * TEST_MIB, &request, &buffer));
+        CHECK_OK(loch_stream_sync(b.stream));
+        CHECK_OK(loch_buffer_resize(buffer, 40 * TEST_MIB, LOCH_CONTENTS_DROP, other));
+        CHECK_OK(loch_stream_sync(other));
+        CHECK_OK(sim_busy(b.stream, 5000));
+        if (is_recorded) CHECK_OK(loch_buffer_record_use(buffer, b.stream));
+        loch_buffer_release(buffer);
+        request.stream = other; /* the device has no room for both, so this is the memory of the buffer */
+        CHECK_OK(loch_buffer_create(pool, 40 * TEST_MIB, &request, &buffer));
+        CHECK_STATUS(loch_stream_query(other), is_recorded ? LOCH_E_BUSY : LOCH_OK);
+        loch_buffer_release(buffer);
+        CHECK_OK(loch_sim_advance(b.device, 6000));
+        loch_allocator_release(pool);
+        loch_stream_close(other);
+        bench_close(&b);
+    }
+}
+
 /* Each stream leaves a mark; those that have passed go when others come. */
 static void marks_do_not_pile_up(void **state)
 {
@@ -517,6 +547,7 @@ int main(void)
         TENSOR_TEST(a_copy_whose_use_is_not_noted_keeps_both_sides),
         TENSOR_TEST(a_copy_keeps_blocks_of_another_device),
         TENSOR_TEST(recorded_uses_of_two_streams_are_waited_for),
+        TENSOR_TEST(a_resized_buffer_is_used_on_its_first_stream),
         TENSOR_TEST(marks_do_not_pile_up),
         TENSOR_TEST(memory_stays_when_its_stream_was_destroyed),
         TENSOR_TEST(a_lost_device_lets_memory_go),

@@ -308,7 +308,8 @@ static void tensors_released_right_after_a_copy_was_queued_stay(void **state)
 
 static uint64_t copies_of(loch_device *device)
 {
-    return test_call_count(device, "copy") + test_call_count(device, "copy_pitched");
+    return test_call_count(device, "copy") + test_call_count(device, "copy_pitched") +
+           test_call_count(device, "copy_strided");
 }
 
 static uint64_t copies_for(bed *b, size_t to_at, size_t from_at, size_t axes, const int64_t *shape,
