@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the library share: failures, cancellation, and structs of callers. */
+#ifndef SAFETENSORS_COMMON_H
+#define SAFETENSORS_COMMON_H
+
+#include <loch/safetensors.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* Sets the error record and returns the status. A sentence shows the end of a path (safetensors_tail), and the first 60
+ * bytes of a name or the first 40 of two, so that the figures behind them fit. */
+#define SAFETENSORS_FAIL(status, ...) loch_error_set(LOCH_E_##status, NULL, 0, __VA_ARGS__)
+
+/* Returns the end of a path: at most 72 bytes, and no part of a character. The name of the file tells more than the
+ * first folder. */
+static inline const char *safetensors_tail(const char *path)
+{
+    const size_t length = strlen(path);
+    const char *tail = length > 72 ? path + length - 72 : path;
+    while (tail > path && ((unsigned char)*tail & 0xC0) == 0x80)
+        tail++;
+    return tail;
+}
+
+/* Evaluates a call, and returns its status if it failed. */
+#define SAFETENSORS_TRY(call)                                                                                          \
+    do {                                                                                                               \
+        const loch_status tried = (call);                                                                              \
+        if (tried != LOCH_OK) return tried;                                                                            \
+    } while (0)
+
+static inline void safetensors_cancel_restore(const int *before)
+{
+    int held;
+    pthread_setcancelstate(*before, &held);
+}
+
+static inline int safetensors_cancel_hold(void)
+{
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+/* Declares a variable that disables cancellation of the thread until the end of the block: files are opened, read and
+ * written inside, which are cancellation points. */
+#define SAFETENSORS_NOT_CANCELLED                                                                                      \
+    __attribute__((cleanup(safetensors_cancel_restore), unused)) const int cancel_before = safetensors_cancel_hold()
+
+/* Copies a caller's struct, which may be shorter, over `out`, whose other members have their defaults. */
+static inline loch_status safetensors_read_options(const void *given, void *out, size_t bytes)
+{
+    if (!given) return LOCH_OK;
+    const size_t size = *(const size_t *)given;
+    if (size < sizeof size)
+        return SAFETENSORS_FAIL(INVALID, "the size member of the options for safetensors is not set");
+    memcpy(out, given, size < bytes ? size : bytes);
+    memcpy(out, &bytes, sizeof bytes);
+    return LOCH_OK;
+}
+
+#endif

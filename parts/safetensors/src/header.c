@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/* Reads the header of a file and checks it: each tensor by itself, the names, and the places of all tensors together.
+ * Names and places are checked after sorting, so that the time is near-linear in the size of the header. */
+#include "header.h"
+#include "common.h"
+#include "scan.h"
+#include "sort.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* --- arrays --- */
+
+void *safetensors_array_add(safetensors_array *array, size_t bytes)
+{
+    if (array->count == array->room) {
+        const size_t room = array->room ? 2 * array->room : 16;
+        if (room > SIZE_MAX / 2 / bytes) return NULL;
+        void *items = realloc(array->items, room * bytes);
+        if (!items) return NULL;
+        array->items = items;
+        array->room = room;
+    }
+    return memset((char *)array->items + array->count++ * bytes, 0, bytes);
+}
+
+static loch_status header_no_memory(const char *path)
+{
+    return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for the header of %s", safetensors_tail(path));
+}
+
+/* Makes an array of pointers to the items of another, sorted. NULL with LOCH_OK if there are no items. */
+static loch_status header_sort(const char *path, const safetensors_array *array, size_t bytes,
+                               safetensors_compare *compare, void *out)
+{
+    void **sorted = NULL;
+    if (array->count) {
+        sorted = calloc(2 * array->count, sizeof *sorted); /* the second half is scratch */
+        if (!sorted) return header_no_memory(path);
+        for (size_t i = 0; i < array->count; i++)
+            sorted[i] = (char *)array->items + i * bytes;
+        safetensors_sort(sorted, sorted + array->count, array->count, compare);
+        void **fitted = realloc(sorted, array->count * sizeof *sorted);
+        if (fitted) sorted = fitted;
+    }
+    memcpy(out, &sorted, sizeof sorted);
+    return LOCH_OK;
+}
+
+/* --- metadata --- */
+
+static int header_compare_keys(const void *a, const void *b)
+{
+    return strcmp(((const safetensors_pair *)a)->key, ((const safetensors_pair *)b)->key);
+}
+
+loch_status safetensors_metadata_sort(const char *path, safetensors_metadata *metadata)
+{
+    SAFETENSORS_TRY(
+        header_sort(path, &metadata->pairs, sizeof(safetensors_pair), header_compare_keys, &metadata->by_key));
+    for (size_t i = 1; i < metadata->pairs.count; i++)
+        if (header_compare_keys(metadata->by_key[i - 1], metadata->by_key[i]) == 0)
+            return SAFETENSORS_FAIL(CORRUPT, "%s has the key \"%.60s\" twice in its metadata", safetensors_tail(path),
+                                    metadata->by_key[i]->key);
+    return LOCH_OK;
+}
+
+void safetensors_metadata_free(safetensors_metadata *metadata)
+{
+    free(metadata->by_key);
+    free(metadata->pairs.items);
+}
+
+const char *safetensors_metadata_find(const safetensors_metadata *metadata, const char *key)
+{
+    for (size_t first = 0, end = metadata->pairs.count; first < end;) {
+        const size_t middle = first + (end - first) / 2;
+        const int order = strcmp(key, metadata->by_key[middle]->key);
+        if (order == 0) return metadata->by_key[middle]->value;
+        if (order < 0)
+            end = middle;
+        else
+            first = middle + 1;
+    }
+    return NULL;
+}
+
+/* --- the text --- */
+
+/* A header that is being read. */
+typedef struct header_reader {
+    const char *path;
+    safetensors_scan scan;
+    safetensors_header *header;
+    const char *name; /* the tensor that is being read; NULL for none */
+    bool has_metadata;
+    bool is_out_of_memory;
+} header_reader;
+
+static bool header_lacks_memory(header_reader *reader)
+{
+    reader->is_out_of_memory = true;
+    return safetensors_scan_fail(&reader->scan, "no host memory");
+}
+
+static loch_status header_say_wrong(const header_reader *reader)
+{
+    const safetensors_scan *scan = &reader->scan;
+    if (reader->is_out_of_memory) return header_no_memory(reader->path);
+    if (reader->name)
+        return SAFETENSORS_FAIL(CORRUPT, "the header of %s is wrong at byte %zu, in \"%.60s\": %s",
+                                safetensors_tail(reader->path), scan->wrong_at, reader->name, scan->wrong);
+    return SAFETENSORS_FAIL(CORRUPT, "the header of %s is wrong at byte %zu: %s", safetensors_tail(reader->path),
+                            scan->wrong_at, scan->wrong);
+}
+
+static bool header_read_metadata(header_reader *reader)
+{
+    safetensors_scan *scan = &reader->scan;
+    if (reader->has_metadata) return safetensors_scan_fail(scan, "there is a second __metadata__");
+    reader->has_metadata = true;
+    if (safetensors_scan_peek(scan) == 'n') return safetensors_scan_skip(scan);
+    if (!safetensors_scan_take(scan, '{', "the metadata is not an object")) return false;
+    for (size_t count = 0; safetensors_scan_next(scan, '}', &count);) {
+        const char *key = safetensors_scan_name(scan);
+        if (!key) return false;
+        if (safetensors_scan_peek(scan) != '"')
+            return safetensors_scan_fail(scan, "a value of the metadata is not text");
+        const char *value = safetensors_scan_text(scan);
+        if (!value) return false;
+        safetensors_pair *pair = safetensors_array_add(&reader->header->metadata.pairs, sizeof *pair);
+        if (!pair) return header_lacks_memory(reader);
+        *pair = (safetensors_pair){key, value};
+    }
+    return !scan->wrong;
+}
+
+static bool header_read_shape(header_reader *reader, safetensors_entry *entry)
+{
+    safetensors_scan *scan = &reader->scan;
+    if (!safetensors_scan_take(scan, '[', "the shape is not a list")) return false;
+    while (safetensors_scan_next(scan, ']', &entry->dimensions)) {
+        uint64_t value;
+        if (!safetensors_scan_whole(scan, &value)) return false;
+        if (value > INT64_MAX) return safetensors_scan_fail(scan, "a size of the shape is above 2^63 - 1");
+        int64_t *size = safetensors_array_add(&reader->header->sizes, sizeof *size);
+        if (!size) return header_lacks_memory(reader);
+        *size = (int64_t)value;
+    }
+    return !scan->wrong;
+}
+
+static bool header_read_place(header_reader *reader, safetensors_entry *entry)
+{
+    static const char wrong[] = "data_offsets is not a list of two numbers";
+    safetensors_scan *scan = &reader->scan;
+    return safetensors_scan_take(scan, '[', wrong) && safetensors_scan_whole(scan, &entry->start) &&
+           safetensors_scan_take(scan, ',', wrong) && safetensors_scan_whole(scan, &entry->end) &&
+           safetensors_scan_take(scan, ']', wrong);
+}
+
+/* The members of a tensor, as bits. */
+enum { HEADER_DTYPE = 1, HEADER_SHAPE = 2, HEADER_PLACE = 4, HEADER_ALL = 7 };
+
+static bool header_read_member(header_reader *reader, const char *member, unsigned *seen, safetensors_entry *entry)
+{
+    safetensors_scan *scan = &reader->scan;
+    const unsigned bit = strcmp(member, "dtype") == 0          ? HEADER_DTYPE
+                         : strcmp(member, "shape") == 0        ? HEADER_SHAPE
+                         : strcmp(member, "data_offsets") == 0 ? HEADER_PLACE
+                                                               : 0;
+    if (!bit) return safetensors_scan_skip(scan);
+    if (*seen & bit) return safetensors_scan_fail(scan, "dtype, shape or data_offsets is there twice");
+    *seen |= bit;
+    if (bit == HEADER_SHAPE) return header_read_shape(reader, entry);
+    if (bit == HEADER_PLACE) return header_read_place(reader, entry);
+    entry->type_name = safetensors_scan_text(scan);
+    return entry->type_name != NULL;
+}
+
+static bool header_read_entry(header_reader *reader, const char *name)
+{
+    safetensors_scan *scan = &reader->scan;
+    unsigned seen = 0;
+    safetensors_entry *entry = safetensors_array_add(&reader->header->entries, sizeof *entry);
+    if (!entry) return header_lacks_memory(reader);
+    entry->name = reader->name = name;
+    if (!safetensors_scan_take(scan, '{', "the tensor is not an object")) return false;
+    for (size_t count = 0; safetensors_scan_next(scan, '}', &count);) {
+        const char *member = safetensors_scan_name(scan);
+        if (!member || !header_read_member(reader, member, &seen, entry)) return false;
+    }
+    if (scan->wrong) return false;
+    if (seen != HEADER_ALL) return safetensors_scan_fail(scan, "dtype, shape or data_offsets is missing");
+    entry->type = safetensors_type_find(entry->type_name);
+    reader->name = NULL;
+    return true;
+}
+
+static bool header_read_all(header_reader *reader)
+{
+    safetensors_scan *scan = &reader->scan;
+    if (scan->start == scan->end || *scan->start != '{') return safetensors_scan_fail(scan, "it does not begin with {");
+    if (!safetensors_scan_take(scan, '{', "")) return false; /* not UTF-8 */
+    for (size_t count = 0; safetensors_scan_next(scan, '}', &count);) {
+        const char *name = safetensors_scan_name(scan);
+        if (!name) return false;
+        if (!(strcmp(name, "__metadata__") == 0 ? header_read_metadata(reader) : header_read_entry(reader, name)))
+            return false;
+    }
+    return safetensors_scan_end(scan);
+}
+
+/* --- checks --- */
+
+/* Writes a shape for people; a long one is cut. */
+static void header_print_shape(const safetensors_entry *entry, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < entry->dimensions && used + 24 < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, i ? ", %lld" : "%lld", (long long)entry->shape[i]);
+    if (used + 24 >= bytes) snprintf(text + used, bytes - used, ", ...");
+}
+
+/* Computes the bytes of a tensor from its shape. Returns false if they do not fit 64 bits, or are not whole. */
+static bool header_count_bytes(const safetensors_entry *entry, uint64_t *out)
+{
+    uint64_t bits = entry->type->bits;
+    for (size_t i = 0; i < entry->dimensions; i++)
+        if (!entry->shape[i]) {
+            *out = 0;
+            return true;
+        }
+    for (size_t i = 0; i < entry->dimensions; i++)
+        if (__builtin_mul_overflow(bits, (uint64_t)entry->shape[i], &bits)) return false;
+    *out = bits / 8;
+    return bits % 8 == 0;
+}
+
+static loch_status header_check_entry(const char *path, const safetensors_entry *entry)
+{
+    uint64_t bytes;
+    char shape[48];
+    if (entry->start > entry->end)
+        return SAFETENSORS_FAIL(CORRUPT, "%s: the data_offsets of \"%.60s\" end before they begin: [%llu, %llu]",
+                                safetensors_tail(path), entry->name, (unsigned long long)entry->start,
+                                (unsigned long long)entry->end);
+    if (!entry->type) return LOCH_OK; /* refused when it is asked for: its elements are of a size that is not known */
+    const bool is_good = header_count_bytes(entry, &bytes);
+    if (is_good && bytes == entry->end - entry->start) return LOCH_OK;
+    header_print_shape(entry, shape, sizeof shape);
+    if (!is_good)
+        return SAFETENSORS_FAIL(CORRUPT,
+                                "%s: \"%.50s\", %s [%s], has a size in bytes that is not whole or does not fit 2^61",
+                                safetensors_tail(path), entry->name, entry->type_name, shape);
+    return SAFETENSORS_FAIL(CORRUPT, "%s: \"%.50s\", %s [%s], needs %llu bytes and has %llu", safetensors_tail(path),
+                            entry->name, entry->type_name, shape, (unsigned long long)bytes,
+                            (unsigned long long)(entry->end - entry->start));
+}
+
+int safetensors_compare_names(const void *a, const void *b)
+{
+    return strcmp(((const safetensors_entry *)a)->name, ((const safetensors_entry *)b)->name);
+}
+
+static int header_compare_places(const void *a, const void *b)
+{
+    const safetensors_entry *one = a, *other = b;
+    if (one->start != other->start) return one->start < other->start ? -1 : 1;
+    return one->end == other->end ? 0 : one->end < other->end ? -1 : 1;
+}
+
+/* Checks that the tensors cover the data without holes and overlaps, up to its end. */
+static loch_status header_check_places(const char *path, const safetensors_header *header, uint64_t data_bytes)
+{
+    uint64_t end = 0;
+    const char *before = NULL;
+    for (size_t i = 0; i < header->entries.count; i++) {
+        const safetensors_entry *entry = header->by_place[i];
+        if (entry->start < end)
+            return SAFETENSORS_FAIL(
+                CORRUPT, "%s: \"%.40s\" begins at byte %llu of the data, inside \"%.40s\", which ends at %llu",
+                safetensors_tail(path), entry->name, (unsigned long long)entry->start, before, (unsigned long long)end);
+        if (entry->start > end)
+            return SAFETENSORS_FAIL(
+                CORRUPT, "%s: bytes %llu to %llu of the data, before \"%.50s\", belong to no tensor",
+                safetensors_tail(path), (unsigned long long)end, (unsigned long long)entry->start, entry->name);
+        end = entry->end;
+        before = entry->name;
+    }
+    if (end > data_bytes)
+        return SAFETENSORS_FAIL(CORRUPT, "%s is truncated: %llu of %llu bytes of data are missing",
+                                safetensors_tail(path), (unsigned long long)(end - data_bytes),
+                                (unsigned long long)end);
+    if (end < data_bytes)
+        return SAFETENSORS_FAIL(
+            CORRUPT, "%s: %llu bytes behind the last tensor, which ends at %llu of the data, belong to no tensor",
+            safetensors_tail(path), (unsigned long long)(data_bytes - end), (unsigned long long)end);
+    return LOCH_OK;
+}
+
+static loch_status header_check(const char *path, safetensors_header *header, uint64_t data_bytes)
+{
+    const size_t count = header->entries.count;
+    safetensors_entry *entries = header->entries.items;
+    static const int64_t none;
+    const int64_t *shape = header->sizes.items;
+    for (size_t i = 0; i < count; i++) {
+        entries[i].shape = entries[i].dimensions ? shape : &none;
+        if (entries[i].dimensions) shape += entries[i].dimensions;
+        SAFETENSORS_TRY(header_check_entry(path, &entries[i]));
+    }
+    SAFETENSORS_TRY(header_sort(path, &header->entries, sizeof *entries, safetensors_compare_names, &header->by_name));
+    for (size_t i = 1; i < count; i++)
+        if (safetensors_compare_names(header->by_name[i - 1], header->by_name[i]) == 0)
+            return SAFETENSORS_FAIL(CORRUPT, "%s has two tensors with the name \"%.60s\"", safetensors_tail(path),
+                                    header->by_name[i]->name);
+    SAFETENSORS_TRY(header_sort(path, &header->entries, sizeof *entries, header_compare_places, &header->by_place));
+    SAFETENSORS_TRY(header_check_places(path, header, data_bytes));
+    return safetensors_metadata_sort(path, &header->metadata);
+}
+
+loch_status safetensors_header_read(const char *path, char *text, size_t bytes, uint64_t data_bytes,
+                                    safetensors_header *header)
+{
+    *header = (safetensors_header){.by_name = NULL};
+    header_reader reader = {.path = path, .scan = safetensors_scan_begin(text, bytes), .header = header};
+    if (!header_read_all(&reader)) return header_say_wrong(&reader);
+    return header_check(path, header, data_bytes);
+}
+
+void safetensors_header_free(safetensors_header *header)
+{
+    free(header->by_name);
+    free(header->by_place);
+    free(header->entries.items);
+    free(header->sizes.items);
+    safetensors_metadata_free(&header->metadata);
+}
+
+safetensors_entry *safetensors_find_entry(safetensors_entry *const *by_name, size_t count, const char *name)
+{
+    for (size_t first = 0; first < count;) {
+        const size_t middle = first + (count - first) / 2;
+        const int order = strcmp(name, by_name[middle]->name);
+        if (order == 0) return by_name[middle];
+        if (order < 0)
+            count = middle;
+        else
+            first = middle + 1;
+    }
+    return NULL;
+}

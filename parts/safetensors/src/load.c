@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT */
+/* Tensors out of a file: views of the mapping, copies of them or of parts, and parameters. */
+#include "common.h"
+#include "model.h"
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Size of the pieces that a device is filled in, a multiple of all elements; and the least run that is worth it. */
+#define LOAD_PIECE ((size_t)32 << 20)
+#define LOAD_READ_MIN ((size_t)1 << 20)
+
+/* --- what is read --- */
+
+/* The elements of a load: a tensor, or a part of it along an axis. */
+typedef struct load_source {
+    const safetensors_entry *entry;
+    int64_t shape[LOCH_DIMENSIONS_MAX]; /* of what is loaded */
+    uint64_t offset;                    /* of the first byte in the file: of the part if it is one run, or of all */
+    size_t bytes;                       /* of that run */
+    bool is_scattered;                  /* the part is not one run: indices of `axis` of the whole tensor */
+    int axis;
+    int64_t start, count;
+} load_source;
+
+static load_source load_whole(const safetensors_entry *entry)
+{
+    load_source source = {
+        .entry = entry, .offset = entry->file->data_start + entry->start, .bytes = (size_t)(entry->end - entry->start)};
+    for (size_t i = 0; i < entry->dimensions; i++)
+        source.shape[i] = entry->shape[i];
+    return source;
+}
+
+/* Reads the part of a source from options, and checks it. */
+static loch_status load_read_part(const loch_safetensors_load_options *how, load_source *source)
+{
+    const safetensors_entry *entry = source->entry;
+    const int dimensions = (int)entry->dimensions;
+    source->axis = how->axis < 0 ? how->axis + dimensions : how->axis;
+    if (source->axis < 0 || source->axis >= dimensions)
+        return SAFETENSORS_FAIL(INVALID, "%s: \"%.60s\" has no axis %d: it has %d dimensions",
+                                safetensors_tail(entry->file->path), entry->name, how->axis, dimensions);
+    const int64_t size = entry->shape[source->axis];
+    if (how->start < 0 || how->count < 0 || how->start > size || how->count > size - how->start)
+        return SAFETENSORS_FAIL(OUT_OF_RANGE,
+                                "%s: %lld indices from %lld on do not fit axis %d of \"%.50s\", which has %lld",
+                                safetensors_tail(entry->file->path), (long long)how->count, (long long)how->start,
+                                source->axis, entry->name, (long long)size);
+    source->start = how->start;
+    source->count = how->count ? how->count : size - how->start;
+    return LOCH_OK;
+}
+
+/* Finds the elements that options name. */
+static loch_status load_find(const safetensors_entry *entry, const loch_safetensors_load_options *how, load_source *out)
+{
+    *out = load_whole(entry);
+    if (!how->axis && !how->start && !how->count) return LOCH_OK;
+    SAFETENSORS_TRY(load_read_part(how, out));
+    const int64_t size = out->shape[out->axis];
+    for (int i = 0; i < out->axis; i++)
+        out->is_scattered |= out->shape[i] != 1;
+    out->shape[out->axis] = out->count;
+    if (out->is_scattered) return LOCH_OK;
+    const size_t row = size ? out->bytes / (size_t)size : 0;
+    out->offset += (uint64_t)out->start * row;
+    out->bytes = (size_t)out->count * row;
+    return LOCH_OK;
+}
+
+/* --- the tensor of a file --- */
+
+static bool load_is_swapped(const load_source *source)
+{
+    return __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ && loch_dtype_bytes(source->entry->type->dtype) > 1;
+}
+
+static void load_swap(char *elements, size_t bytes, size_t element)
+{
+    for (size_t i = 0; i < bytes; i += element)
+        for (size_t j = 0; j < element / 2; j++) {
+            const char byte = elements[i + j];
+            elements[i + j] = elements[i + element - 1 - j];
+            elements[i + element - 1 - j] = byte;
+        }
+}
+
+/* Reads the run of a source from the file into a tensor that the host can access, contiguous and of the file's type. */
+static loch_status load_read(const load_source *source, loch_tensor *to, loch_stream *stream)
+{
+    loch_mapping mapping;
+    SAFETENSORS_TRY(loch_tensor_map(to, LOCH_MAP_WRITE, stream, &mapping));
+    const loch_status status =
+        safetensors_file_read(source->entry->file, source->offset, mapping.address, source->bytes);
+    if (status == LOCH_OK && load_is_swapped(source))
+        load_swap(mapping.address, source->bytes, loch_dtype_bytes(source->entry->type->dtype));
+    const loch_error failed = *loch_error_get();
+    const loch_status unmapped = loch_tensor_unmap(&mapping, stream);
+    if (status == LOCH_OK) return unmapped;
+    return loch_error_set(status, NULL, 0, "%s", failed.sentence);
+}
+
+/* Creates the tensor of a run: a view of the mapping if possible, otherwise a copy in host memory. */
+static loch_status load_run(const load_source *source, const int64_t *shape, loch_buffer *mapped, loch_tensor **out)
+{
+    const safetensors_entry *entry = source->entry;
+    const loch_dtype dtype = entry->type->dtype;
+    if (source->bytes && source->offset % loch_dtype_bytes(dtype) == 0 && !load_is_swapped(source))
+        return loch_tensor_create_in(mapped, (size_t)source->offset, dtype, entry->dimensions, shape, NULL, out);
+    SAFETENSORS_TRY(loch_tensor_create(dtype, entry->dimensions, shape, NULL, out));
+    const loch_status status = source->bytes ? load_read(source, *out, NULL) : LOCH_OK;
+    if (status != LOCH_OK) loch_tensor_clear(out);
+    return status;
+}
+
+/* Creates the tensor of a source, on one of the mappings of its file. */
+static loch_status load_tensor(const load_source *source, loch_buffer *mapped, loch_tensor **out)
+{
+    if (!source->is_scattered) return load_run(source, source->shape, mapped, out);
+    loch_tensor *whole;
+    SAFETENSORS_TRY(load_run(source, source->entry->shape, mapped, &whole));
+    const loch_status status =
+        loch_tensor_slice(whole, source->axis, source->start, source->start + source->count, 1, out);
+    loch_tensor_release(whole);
+    return status;
+}
+
+loch_status loch_safetensors_acquire_tensor(const loch_safetensors *file, const char *name, loch_tensor **out)
+{
+    SAFETENSORS_NOT_CANCELLED;
+    if (out) *out = NULL;
+    if (!file || !name || !out)
+        return SAFETENSORS_FAIL(INVALID, "a tensor of a safetensors file needs the file, a name and an output pointer");
+    const safetensors_entry *entry;
+    SAFETENSORS_TRY(safetensors_model_find(file, name, &entry));
+    const load_source source = load_whole(entry);
+    return load_tensor(&source, entry->file->shown, out);
+}
+
+/* --- copies --- */
+
+static loch_status load_read_options(const loch_safetensors_load_options *given, loch_safetensors_load_options *out)
+{
+    *out = (loch_safetensors_load_options){.size = sizeof *out};
+    SAFETENSORS_TRY(safetensors_read_options(given, out, sizeof *out));
+    if (out->dtype != LOCH_DTYPE_NONE && !loch_dtype_bytes(out->dtype))
+        return SAFETENSORS_FAIL(INVALID, "%d is not a loch_dtype", (int)out->dtype);
+    return LOCH_OK;
+}
+
+/* Reads the run of a source into a contiguous tensor of a device, in pieces of host memory that the device copies from
+ * fast. */
+static loch_status load_read_pieces(const load_source *source, loch_tensor *to)
+{
+    const size_t element = loch_dtype_bytes(source->entry->type->dtype);
+    loch_tensor *row, *part;
+    loch_status status = LOCH_OK;
+    SAFETENSORS_TRY(loch_tensor_view(to, LOCH_SHAPE(-1), &row));
+    for (size_t first = 0; status == LOCH_OK && first < source->bytes; first += LOAD_PIECE) {
+        const size_t left = source->bytes - first, bytes = left < LOAD_PIECE ? left : LOAD_PIECE;
+        load_source piece = *source;
+        piece.offset += first;
+        piece.bytes = bytes;
+        status = loch_tensor_slice(row, 0, (int64_t)(first / element), (int64_t)((first + bytes) / element), 1, &part);
+        if (status != LOCH_OK) break;
+        status = load_read(&piece, part, NULL);
+        loch_tensor_release(part);
+    }
+    loch_tensor_release(row);
+    return status;
+}
+
+/* Copies a source into a tensor of its shape. Reads the file if the bytes are in order, which is faster than a copy of
+ * pages that are not mapped yet: for the host always, for a device if they are many and the call waits anyway.
+ * Otherwise copies from the mapping. */
+static loch_status load_into(const load_source *source, loch_tensor *to, loch_stream *stream, loch_overflow overflow)
+{
+    const bool is_plain = source->bytes && !source->is_scattered && loch_tensor_is_contiguous(to) &&
+                          loch_tensor_get_dtype(to) == source->entry->type->dtype;
+    if (is_plain && loch_tensor_is_on_host(to)) return load_read(source, to, stream);
+    if (is_plain && !stream && source->bytes >= LOAD_READ_MIN) return load_read_pieces(source, to);
+    loch_tensor *from;
+    SAFETENSORS_TRY(load_tensor(source, source->entry->file->mapped, &from));
+    const loch_tensor_copy_options copy = {.size = sizeof copy, .stream = stream, .overflow = overflow};
+    const loch_status status = loch_tensor_copy(to, from, &copy);
+    loch_tensor_release(from);
+    return status;
+}
+
+static loch_status load_new(const load_source *source, const loch_safetensors_load_options *how, loch_tensor **out)
+{
+    loch_tensor_options memory = {.size = sizeof memory};
+    SAFETENSORS_TRY(safetensors_read_options(how->memory, &memory, sizeof memory));
+    memory.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* every byte is written */
+    SAFETENSORS_TRY(loch_tensor_create(how->dtype ? how->dtype : source->entry->type->dtype, source->entry->dimensions,
+                                       source->shape, &memory, out));
+    const loch_status status = load_into(source, *out, memory.stream, how->overflow);
+    if (status != LOCH_OK) loch_tensor_clear(out);
+    return status;
+}
+
+loch_status loch_safetensors_load(const loch_safetensors *file, const char *name,
+                                  const loch_safetensors_load_options *options, loch_tensor **out)
+{
+    SAFETENSORS_NOT_CANCELLED;
+    if (out) *out = NULL;
+    if (!file || !name || !out)
+        return SAFETENSORS_FAIL(INVALID,
+                                "loading from a safetensors file needs the file, a name and an output pointer");
+    loch_safetensors_load_options how;
+    const safetensors_entry *entry;
+    load_source source;
+    SAFETENSORS_TRY(load_read_options(options, &how));
+    SAFETENSORS_TRY(safetensors_model_find(file, name, &entry));
+    SAFETENSORS_TRY(load_find(entry, &how, &source));
+    return load_new(&source, &how, out);
+}
+
+static loch_status load_check_shape(const load_source *source, const loch_tensor *to)
+{
+    const safetensors_entry *entry = source->entry;
+    const int64_t *wanted = loch_tensor_get_shape(to);
+    if (entry->dimensions != loch_tensor_get_dimensions(to))
+        return SAFETENSORS_FAIL(INVALID, "%s: \"%.60s\" has %zu dimensions and cannot fill a tensor with %zu",
+                                safetensors_tail(entry->file->path), entry->name, entry->dimensions,
+                                loch_tensor_get_dimensions(to));
+    for (size_t i = 0; i < entry->dimensions; i++)
+        if (source->shape[i] != wanted[i])
+            return SAFETENSORS_FAIL(
+                INVALID, "%s: \"%.60s\" has size %lld along axis %zu and cannot fill a tensor with %lld",
+                safetensors_tail(entry->file->path), entry->name, (long long)source->shape[i], i, (long long)wanted[i]);
+    return LOCH_OK;
+}
+
+loch_status loch_safetensors_copy(const loch_safetensors *file, const char *name, loch_tensor *to,
+                                  const loch_safetensors_load_options *options)
+{
+    SAFETENSORS_NOT_CANCELLED;
+    if (!file || !name || !to)
+        return SAFETENSORS_FAIL(INVALID, "copying from a safetensors file needs the file, a name and a tensor");
+    loch_safetensors_load_options how;
+    const safetensors_entry *entry;
+    load_source source;
+    SAFETENSORS_TRY(load_read_options(options, &how));
+    SAFETENSORS_TRY(safetensors_model_find(file, name, &entry));
+    SAFETENSORS_TRY(load_find(entry, &how, &source));
+    SAFETENSORS_TRY(load_check_shape(&source, to));
+    return load_into(&source, to, how.stream, how.overflow);
+}
+
+/* --- parameters --- */
+
+/* Has the system read the elements of a tensor from the disk, without waiting for them. */
+static void load_read_ahead(const safetensors_entry *entry)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t start = (size_t)(entry->file->data_start + entry->start) & ~(page - 1);
+    char *pages = loch_buffer_get_address(entry->file->mapped);
+    (void)madvise(pages + start, (size_t)(entry->file->data_start + entry->end) - start, MADV_WILLNEED);
+}
+
+static loch_status load_parameter(const safetensors_entry *entry, loch_context *context, loch_parameter *parameter)
+{
+    const load_source source = load_whole(entry);
+    loch_tensor *from;
+    SAFETENSORS_TRY(load_tensor(&source, entry->file->mapped, &from));
+    const loch_status status = loch_context_load(context, parameter, from);
+    loch_tensor_release(from);
+    return status;
+}
+
+loch_status loch_safetensors_load_parameters(const loch_safetensors *file, loch_context *context,
+                                             loch_parameter *const *parameters, size_t count)
+{
+    SAFETENSORS_NOT_CANCELLED;
+    if (!file || !context || (count && !parameters))
+        return SAFETENSORS_FAIL(INVALID,
+                                "loading parameters from a safetensors file needs the file, a context and them");
+    const safetensors_entry *entry;
+    for (size_t i = 0; i < count; i++) {
+        if (!parameters[i]) return SAFETENSORS_FAIL(INVALID, "parameter %zu of %zu to load is NULL", i, count);
+        SAFETENSORS_TRY(safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (i + 1 < count) {
+            SAFETENSORS_TRY(safetensors_model_find(file, loch_parameter_get_name(parameters[i + 1]), &entry));
+            load_read_ahead(entry);
+        }
+        SAFETENSORS_TRY(safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
+        SAFETENSORS_TRY(load_parameter(entry, context, parameters[i]));
+    }
+    return LOCH_OK;
+}
