@@ -26,11 +26,11 @@ void kernel_add(float *x, const float *y, size_t count)
         x[i] += y[i];
 }
 
-void kernel_matmul(float *y, size_t step, const float *x, const float *w, size_t count, size_t outputs, size_t inputs)
+void kernel_matmul(float *y, const float *x, const float *w, size_t count, size_t outputs, size_t inputs)
 {
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; j < outputs; j++)
-            y[i * step + j] = kernel_dot(x + i * inputs, w + j * inputs, inputs);
+            y[i * outputs + j] = kernel_dot(x + i * inputs, w + j * inputs, inputs);
 }
 
 void kernel_rmsnorm(float *y, const float *x, const float *weight, size_t count, size_t width)

@@ -5,9 +5,8 @@
 
 #include <stddef.h>
 
-/* y[i] = w x[i] for `count` rows. `x` has rows of `inputs`, `w` is outputs by inputs. The rows of `y` begin `step`
- * floats apart, so that keys and values can be written directly into a cache. */
-void kernel_matmul(float *y, size_t step, const float *x, const float *w, size_t count, size_t outputs, size_t inputs);
+/* y[i] = w x[i] for `count` rows. `x` has rows of `inputs`, `y` of `outputs`, `w` is outputs by inputs. */
+void kernel_matmul(float *y, const float *x, const float *w, size_t count, size_t outputs, size_t inputs);
 
 /* y = x / sqrt(mean(x^2) + 1e-5) * weight, row by row. */
 void kernel_rmsnorm(float *y, const float *x, const float *weight, size_t count, size_t width);

@@ -12,22 +12,40 @@
 typedef struct main_options {
     decoder_source source;
     const char *save;
-    uint64_t requests, tokens, threads;
-    const char *device;
+    uint64_t requests, tokens, threads, batch, ahead, warps;
+    const char *temperature_text;
+    const char *device, *shape_name, *dtype_name, *cache_name, *graph_name, *early_name, *profile_name;
     const char *logits;
     const char *trace;
+    const char *texts;
+    const decoder_shape *shape;
+    loch_dtype dtype;
+    serve_options serve;
 } main_options;
 
 static const char help[] =
     "usage: decoder [OPTION...]\n"
-    "Serves requests with a small transformer decoder on the CPU; its weights are random, and so is what it says.\n"
+    "Serves requests with a transformer decoder on the CPU or a CUDA device; its weights are random, and so is what "
+    "it\n"
+    "says.\n"
     "  --seed N             makes the weights from this number (default 1)\n"
     "  --weights DIR        loads them from DIR/*.npy instead\n"
     "  --save-weights DIR   writes them to DIR/*.npy\n"
     "  --requests N         how many are served (default 8)\n"
     "  --tokens N           that each of them gets (default 32)\n"
-    "  --threads N          that serve (default 4)\n"
-    "  --device NAME        whose memory is used; the host has to reach it (default cpu)\n"
+    "  --threads N          that serve on the CPU, and make weights (default 4)\n"
+    "  --device NAME        cpu, or cuda:N (default cpu)\n"
+    "  --shape NAME         small, or 1.1b with the sizes of a Llama of 1.1 billion parameters (default small)\n"
+    "  --dtype NAME         of weights and caches: f32, or bf16 on a CUDA device (default f32)\n"
+    "  --cache NAME         grown: a block a request that grows in place; paged: pages of a region (default grown)\n"
+    "  --batch N            requests that take a step together on a CUDA device, 1 to 8 (default 4)\n"
+    "  --graph on|off       whether a step on a CUDA device is a captured graph (default on)\n"
+    "  --early on|off       whether its kernels begin before the one in front ends (default on)\n"
+    "  --ahead N            MiB of weights of later kernels that each of them fetches into the cache (default 0)\n"
+    "  --warps N            of a block in its matrix products (default 8)\n"
+    "  --profile on|off     whether the time of each of its kernels is printed (default off)\n"
+    "  --temperature X      samples tokens, from the seed; 0 takes the largest logit (default 0)\n"
+    "  --texts FILE.npy     writes the tokens of all requests, one row each\n"
     "  --logits FILE.npy    writes the logits of all positions of all requests\n"
     "  --trace FILE.json    writes the timeline for chrome://tracing and Perfetto\n"
     "  --help               this\n";
@@ -63,6 +81,44 @@ static int read_value(const main_option *option, const char *value)
     return wrong(option->name, why);
 }
 
+/* Finds `name` in a list that ends with NULL and sets `out` to its number. */
+static int read_choice(const char *option, const char *name, const char *const *choices, int *out)
+{
+    for (*out = 0; choices[*out]; (*out)++)
+        if (!strcmp(name, choices[*out])) return 0;
+    return wrong(option, "has no such value");
+}
+
+/* Reads the options that are names, and those whose limits depend on them. */
+static int read_names(main_options *options)
+{
+    static const char *const dtypes[] = {"f32", "bf16", NULL}, *const caches[] = {"grown", "paged", NULL};
+    static const char *const switches[] = {"off", "on", NULL};
+    int dtype, cache;
+    serve_options *serve = &options->serve;
+    options->shape = shape_find(options->shape_name);
+    if (!options->shape) return wrong("--shape", "has no such value");
+    if (read_choice("--dtype", options->dtype_name, dtypes, &dtype) ||
+        read_choice("--cache", options->cache_name, caches, &cache) ||
+        read_choice("--graph", options->graph_name, switches, &serve->graph) ||
+        read_choice("--early", options->early_name, switches, &serve->early) ||
+        read_choice("--profile", options->profile_name, switches, &serve->profile))
+        return 2;
+    options->dtype = dtype ? LOCH_BF16 : LOCH_F32;
+    serve->cache = cache ? CACHE_PAGED : CACHE_GROWN;
+    serve->batch = options->batch;
+    serve->warps = options->warps;
+    serve->ahead = options->ahead;
+    serve->seed = options->source.seed;
+    char *end;
+    serve->temperature = strtof(options->temperature_text, &end);
+    if (*end || !(serve->temperature >= 0 && serve->temperature <= 100))
+        return wrong("--temperature", "takes a number from 0 to 100");
+    if (options->tokens > options->shape->context - request_longest())
+        return wrong("--tokens", "is more than the shape has positions for");
+    return 0;
+}
+
 /* Returns 0, or the exit code; -1 for --help. */
 static int read_options(main_options *options, int count, char **arguments)
 {
@@ -71,9 +127,20 @@ static int read_options(main_options *options, int count, char **arguments)
         {"--weights", .text = &options->source.folder},
         {"--save-weights", .text = &options->save},
         {"--requests", .number = &options->requests, .least = 1, .most = 1000},
-        {"--tokens", .number = &options->tokens, .least = 1, .most = CONTEXT - request_longest()},
+        {"--tokens", .number = &options->tokens, .least = 1, .most = 1000000},
         {"--threads", .number = &options->threads, .least = 1, .most = 64},
         {"--device", .text = &options->device},
+        {"--shape", .text = &options->shape_name},
+        {"--dtype", .text = &options->dtype_name},
+        {"--cache", .text = &options->cache_name},
+        {"--batch", .number = &options->batch, .least = 1, .most = 8},
+        {"--graph", .text = &options->graph_name},
+        {"--early", .text = &options->early_name},
+        {"--profile", .text = &options->profile_name},
+        {"--ahead", .number = &options->ahead, .most = 64},
+        {"--warps", .number = &options->warps, .least = 1, .most = 16},
+        {"--temperature", .text = &options->temperature_text},
+        {"--texts", .text = &options->texts},
         {"--logits", .text = &options->logits},
         {"--trace", .text = &options->trace},
     };
@@ -91,21 +158,23 @@ static int read_options(main_options *options, int count, char **arguments)
         has_seed = has_seed || option->number == &options->source.seed;
     }
     if (has_seed && options->source.folder) return wrong("--seed", "and --weights do not go together");
-    return 0;
+    return read_names(options);
 }
 
 /* --- printing --- */
 
-static int is_printable(uint8_t byte)
+static int is_printable(int32_t token)
 {
-    return byte >= ' ' && byte < 127;
+    return token >= ' ' && token < 127;
 }
 
 static void print_request(const decoder_request *request)
 {
-    printf("request %2zu: \"%.*s\" +", request->number, (int)request->prompt, (const char *)request->text);
-    for (size_t i = request->prompt; i < request->length; i++)
+    printf("request %2zu: \"", request->number);
+    for (size_t i = 0; i < request->length; i++) {
+        if (i == request->prompt) printf("\" +");
         putchar(is_printable(request->text[i]) ? request->text[i] : '.');
+    }
     printf("  %zu positions, cache %.1f KiB\n", request->length - 1, (double)request->cache_bytes / KIB);
 }
 
@@ -132,53 +201,86 @@ static void print_timeline(loch_timeline *timeline)
 
 /* --- serving --- */
 
-static loch_status make_requests(const main_options *options, decoder_request **requests, loch_tensor **logits)
+static loch_status make_requests(const main_options *options, decoder_request *requests, loch_tensor **logits)
 {
+    const size_t vocabulary = options->shape->vocabulary;
     size_t rows = 0;
     void *address;
-    *requests = calloc(options->requests, sizeof **requests);
-    if (!*requests) {
-        (void)loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no memory for so many requests");
-        return LOCH_E_HOST_MEMORY;
-    }
     for (size_t i = 0; i < options->requests; i++) {
-        request_init(&(*requests)[i], i, options->tokens);
-        rows += (*requests)[i].wanted - 1;
+        LOCH_RETURN(request_init(&requests[i], i, options->tokens));
+        rows += requests[i].wanted - 1;
     }
     if (!options->logits) return LOCH_OK;
-    LOCH_RETURN(loch_tensor_create(LOCH_F32, LOCH_SHAPE((int64_t)rows, VOCABULARY), NULL, logits));
+    LOCH_RETURN(loch_tensor_create(LOCH_F32, LOCH_SHAPE((int64_t)rows, (int64_t)vocabulary), NULL, logits));
     LOCH_RETURN(loch_tensor_get_address(*logits, &address));
     float *at = address;
-    for (size_t i = 0; i < options->requests; at += ((*requests)[i++].wanted - 1) * VOCABULARY)
-        (*requests)[i].logits = at;
+    for (size_t i = 0; i < options->requests; at += (requests[i++].wanted - 1) * vocabulary)
+        requests[i].logits = at;
     return LOCH_OK;
 }
 
-static loch_status serve_all(const decoder_model *model, const main_options *options, decoder_request **requests,
-                             size_t *caches_peak_bytes)
+/* Writes a row of tokens for each request, filled up with -1. */
+static loch_status save_texts(const decoder_request *requests, const main_options *options)
+{
+    LOCH_AUTO(tensor) texts = NULL;
+    const size_t columns = request_longest() + options->tokens;
+    void *address;
+    LOCH_RETURN(loch_tensor_create(LOCH_I32, LOCH_SHAPE((int64_t)options->requests, (int64_t)columns), NULL, &texts));
+    LOCH_RETURN(loch_tensor_get_address(texts, &address));
+    int32_t *to = address;
+    for (size_t i = 0; i < options->requests; i++)
+        for (size_t j = 0; j < columns; j++)
+            *to++ = j < requests[i].length ? requests[i].text[j] : -1;
+    return loch_npy_save(texts, options->texts, NULL);
+}
+
+/* Serves on the host if it reaches the memory of the device, otherwise by kernels of the device. */
+static loch_status serve_all(const decoder_model *model, loch_context *context, const main_options *options,
+                             decoder_request *requests, serve_result *result)
 {
     LOCH_AUTO(tensor) logits = NULL;
     LOCH_RETURN(make_requests(options, requests, &logits));
-    LOCH_RETURN(serve(model, LOCH_SEAT(0), *requests, options->requests, caches_peak_bytes));
+    const int is_on_host = loch_tensor_is_on_host(model->weights[EMBEDDING].tensor);
+    if (is_on_host && model->dtype != LOCH_F32)
+        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "the host computes in f32: bf16 is for CUDA devices");
+    if (is_on_host)
+        LOCH_RETURN(serve(model, LOCH_SEAT(0), requests, options->requests, &options->serve, result));
+    else
+        LOCH_RETURN(batch_serve(model, context, requests, options->requests, &options->serve, result));
     for (size_t i = 0; i < options->requests; i++)
-        print_request(&(*requests)[i]);
+        print_request(&requests[i]);
     if (logits) LOCH_RETURN(loch_npy_save(logits, options->logits, NULL));
-    return LOCH_OK;
+    return options->texts ? save_texts(requests, options) : LOCH_OK;
+}
+
+/* Prints the speed of steps on a device. The bound by bandwidth is read_bytes / (bytes a second that a copy moves). */
+static void print_speed(const serve_result *result)
+{
+    if (result->step_seconds <= 0) return;
+    printf("\n%.4f ms a step, %.1f tokens/s; a step reads %.1f MiB: %.0f GB/s\n", result->step_seconds * 1e3,
+           result->slots_busy / result->step_seconds, (double)result->read_bytes / (double)MIB,
+           (double)result->read_bytes / result->step_seconds / 1e9);
+    printf("the pool holds %.1f MiB in blocks and reserves %.1f MiB: %.4f\n", (double)result->held_bytes / (double)MIB,
+           (double)result->reserved_bytes / (double)MIB, (double)result->reserved_bytes / (double)result->held_bytes);
 }
 
 static loch_status run(loch_engine *engine, loch_context *context, decoder_model *model, const main_options *options)
 {
-    decoder_request *requests = NULL;
-    size_t caches_peak_bytes = 0;
+    serve_result result = {0};
     LOCH_RETURN(model_load(model, context, &options->source));
-    printf("%d weights, %zu KiB frozen\n\n", (int)WEIGHTS, model->frozen_bytes / KIB);
+    printf("%zu weights, %zu KiB frozen\n\n", model->weights_count, model->frozen_bytes / KIB);
     if (options->save) LOCH_RETURN(model_save(model, options->save));
-    const loch_status status = serve_all(model, options, &requests, &caches_peak_bytes);
+    decoder_request *requests = calloc(options->requests, sizeof *requests);
+    if (!requests) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no memory for so many requests");
+    const loch_status status = serve_all(model, context, options, requests, &result);
+    for (size_t i = 0; i < options->requests; i++)
+        request_end(&requests[i]);
     free(requests);
     if (status != LOCH_OK) return status;
+    print_speed(&result);
     /* No task runs: memory in thread caches goes back to the pool, and unused memory of the pool to the device. */
     LOCH_RETURN(loch_allocator_trim(loch_engine_get_allocator(engine, LOCH_SEAT(0)), 0, NULL));
-    print_memory(engine, caches_peak_bytes);
+    print_memory(engine, result.caches_peak_bytes);
     print_timeline(model->timeline);
     if (options->trace) LOCH_RETURN(loch_timeline_save(model->timeline, options->trace, LOCH_TIMELINE_TRACE, 0));
     return LOCH_OK;
@@ -189,7 +291,7 @@ static loch_status run_in_context(loch_engine *engine, const main_options *optio
 {
     const loch_context_options how = {.size = sizeof how, .name = "main", .flags = LOCH_ALLOC_MOVABLE};
     loch_context *context;
-    decoder_model model = {.engine = NULL};
+    decoder_model model = {.shape = *options->shape, .dtype = options->dtype};
     LOCH_RETURN(loch_context_open(engine, &how, &context));
     const loch_status status = run(engine, context, &model, options);
     const loch_error why = *loch_error_get();
@@ -201,10 +303,22 @@ static loch_status run_in_context(loch_engine *engine, const main_options *optio
 
 /* --- the engine --- */
 
+/* The most memory that the seat may have: twice the weights while they are frozen, and caches and activations. */
+static size_t limit_of(const decoder_shape *shape, loch_dtype dtype)
+{
+    const size_t width = shape->width;
+    const size_t layer = width * (2 * width + 2 * shape_kv_width(shape) + 3 * shape->mlp);
+    const size_t elements = shape->layers * layer + 2 * shape->vocabulary * width;
+    const size_t caches = 64 * shape->context * shape_cache_step(shape);
+    return (2 * elements + caches) * loch_dtype_bytes(dtype) + 256 * MIB;
+}
+
 static loch_status open_engine(const main_options *options, loch_engine **out)
 {
-    const loch_engine_device device = {
-        .size = sizeof device, .name = options->device, .limit_bytes = 256 * MIB, .workers = options->threads};
+    const loch_engine_device device = {.size = sizeof device,
+                                       .name = options->device,
+                                       .limit_bytes = limit_of(options->shape, options->dtype),
+                                       .workers = options->threads};
     const loch_timeline_options timeline = {.size = sizeof timeline, .level = 1};
     const loch_engine_options how = {
         .size = sizeof how, .name = "decoder", .devices = &device, .devices_count = 1, .timeline = &timeline};
@@ -243,7 +357,20 @@ static int finish(int code)
 
 int main(int count, char **arguments)
 {
-    main_options options = {.source = {.seed = 1}, .requests = 8, .tokens = 32, .threads = 4, .device = "cpu"};
+    main_options options = {.source = {.seed = 1},
+                            .requests = 8,
+                            .tokens = 32,
+                            .threads = 4,
+                            .batch = 4,
+                            .warps = 8,
+                            .temperature_text = "0",
+                            .device = "cpu",
+                            .shape_name = "small",
+                            .dtype_name = "f32",
+                            .cache_name = "grown",
+                            .graph_name = "on",
+                            .early_name = "on",
+                            .profile_name = "off"};
     const int code = read_options(&options, count, arguments);
     if (code == -1) fputs(help, stdout);
     if (code) return code == -1 ? finish(0) : code;

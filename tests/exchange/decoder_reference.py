@@ -7,7 +7,7 @@ are computed at once, without a cache.
 
 import numpy as np
 
-VOCABULARY, WIDTH, HEADS, KV_HEADS, MLP, LAYERS, CONTEXT = 256, 64, 4, 2, 172, 3, 256
+VOCABULARY, WIDTH, HEADS, KV_HEADS, MLP, LAYERS, CONTEXT = 256, 64, 4, 2, 176, 3, 256
 HEAD = WIDTH // HEADS
 EPSILON, ROTARY_BASE = 1e-5, 10000.0
 

@@ -90,6 +90,57 @@ def test_threads_do_not_matter(tmp_path):
         np.testing.assert_array_equal(run, runs[0])
 
 
+@pytest.mark.parametrize("threads", [1, 5])
+def test_paged_caches(tmp_path, threads):
+    """Where keys and values lie does not matter, bit for bit; pages are whole, and used again."""
+    ways = ["--threads", threads, "--requests", 12, "--tokens", 40]
+    grown, _ = served(tmp_path / "grown.npy", *ways)
+    paged, text = served(tmp_path / "paged.npy", *ways, "--cache", "paged")
+    np.testing.assert_array_equal(paged, grown)
+    each, peak = figures(text)
+    page = 16 * CACHED_POSITION / 1024
+    lengths = [len(reference.PROMPTS[i % len(reference.PROMPTS)]) + 39 for i in range(12)]
+    np.testing.assert_allclose(each, [-(-length // 16) * page for length in lengths], atol=0.06)
+    assert max(each) <= peak <= threads * max(each)
+
+
+def test_paged_caches_without_pools(tmp_path):
+    logits, _ = served(tmp_path / "direct.npy", "--seed", 9, "--cache", "paged", LOCH_DIRECT_MEMORY="1")
+    check(logits, reference.weights_from_seed(9), 8, 32)
+
+
+def test_texts(tmp_path):
+    logits, _ = served(tmp_path / "logits.npy", "--requests", 3, "--tokens", 5, "--texts", tmp_path / "texts.npy")
+    texts = np.load(tmp_path / "texts.npy")
+    assert texts.dtype == np.int32 and texts.shape == (3, 46 + 5)
+    for i, rows in enumerate(split(logits, 3, 5)):
+        prompt = reference.PROMPTS[i]
+        expected = list(prompt) + list(rows[len(prompt) - 1 :].argmax(axis=1))
+        assert list(texts[i]) == expected + [-1] * (51 - len(expected))
+
+
+def sampled(row, temperature, seed, request, position):
+    """The token that is chosen behind a position: the largest logit over the temperature plus a Gumbel number."""
+    first = reference.splitmix64(seed, 1, request)[0]
+    key = reference.splitmix64(first, 1, position)[0]
+    u = ((reference.splitmix64(key, len(row)) >> np.uint64(41)).astype(np.float64) + 0.5) / 2**23
+    return (row.astype(np.float64) / temperature - np.log(-np.log(u))).argmax()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_sampling(tmp_path, temperature):
+    ways = ["--requests", 4, "--tokens", 30, "--seed", 6, "--temperature", temperature, "--texts", tmp_path / "texts.npy"]
+    logits, _ = served(tmp_path / "logits.npy", *ways)
+    texts = np.load(tmp_path / "texts.npy")
+    greedy = 0
+    for i, rows in enumerate(split(logits, 4, 30)):
+        prompt = len(reference.PROMPTS[i])
+        for position in range(prompt - 1, len(rows)):
+            assert texts[i][position + 1] == sampled(rows[position], temperature, 6, i, position)
+            greedy += texts[i][position + 1] == rows[position].argmax()
+    assert greedy < 120  # of 4 times 30
+
+
 def test_saved_weights(tmp_path):
     folder = tmp_path / "weights"
     first, _ = served(tmp_path / "first.npy", "--seed", 3, "--save-weights", folder)
@@ -194,7 +245,7 @@ def complaint(code, *arguments):
 def test_help():
     result = decoder("--help")
     assert result.returncode == 0 and result.stderr == ""
-    for name in "seed weights save-weights requests tokens threads device logits trace help".split():
+    for name in "seed weights save-weights requests tokens threads device shape dtype cache batch graph early profile ahead warps temperature texts logits trace help".split():
         assert f"--{name} " in result.stdout
 
 
@@ -219,6 +270,19 @@ def test_help():
         ["--threads", "99999999999999999999999"],
         ["--device", ""],
         ["--logits"],
+        ["--shape", "7b"],
+        ["--dtype", "f64"],
+        ["--cache", "none"],
+        ["--graph", "yes"],
+        ["--early", "1"],
+        ["--profile", "1"],
+        ["--batch", "0"],
+        ["--batch", "9"],
+        ["--warps", "17"],
+        ["--ahead", "65"],
+        ["--temperature", "-1"],
+        ["--temperature", "warm"],
+        ["--temperature", "nan"],
         ["--seed", "1", "--weights", "."],
     ],
 )
@@ -229,6 +293,7 @@ def test_called_wrongly(arguments):
 def test_device():
     assert '"tpu"' in complaint(1, "--device", "tpu:0")
     assert "sim" in complaint(1, "--device", "sim:1GiB,backed")
+    assert "f32" in complaint(1, "--dtype", "bf16")
 
 
 def test_weights_missing(tmp_path):
@@ -239,7 +304,7 @@ def test_weights_missing(tmp_path):
 def test_weights_wrong(tmp_path):
     for name, shape in reference.shapes():
         np.save(tmp_path / f"{name}.npy", np.zeros(shape, np.float32))
-    np.save(tmp_path / "layer1.gate.npy", np.zeros((172, 63), np.float32))
+    np.save(tmp_path / "layer1.gate.npy", np.zeros((176, 63), np.float32))
     assert "layer1.gate.npy" in complaint(1, "--weights", tmp_path)
     (tmp_path / "layer1.gate.npy").write_text("these are no weights")
     assert "layer1.gate.npy" in complaint(1, "--weights", tmp_path)
