@@ -29,7 +29,8 @@ typedef struct complete_item {
 static const struct {
     const char *command, *option, *values;
 } complete_lists[] = {{"convert", "--format", "text binary torch chrome folded metrics"},
-                      {"replay", "--allocator", "pool direct libc"}};
+                      {"plan", "--method", "auto fast greedy"},
+                      {"replay", "--allocator", "pool planned direct libc"}};
 
 /* Prints a candidate if it begins with what was typed: `prefix` and a part of the word. */
 static void complete_offer(const char *typed, const char *prefix, complete_text word, complete_text about)

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const tool_command *const commands[] = {&tool_info, &tool_replay,  &tool_report, &tool_stats,
-                                               &tool_diff, &tool_convert, &tool_bench,  &tool_top};
+static const tool_command *const commands[] = {&tool_info,    &tool_replay, &tool_report, &tool_stats, &tool_diff,
+                                               &tool_convert, &tool_bench,  &tool_top,    &tool_plan};
 
 #define COMMANDS_COUNT (sizeof commands / sizeof *commands)
 

@@ -57,6 +57,13 @@ static int replay_read(replay_command *command, int count, char **arguments)
         }
     }
     if (!command->path) return tool_misuse("replay", "a trace is needed");
+    if (!strcmp(command->allocator, "planned")) {
+        if (!command->repeats) command->repeats = REPLAY_RECORDED + 6;
+        if (command->repeats <= REPLAY_RECORDED)
+            return tool_misuse("replay", "planned needs --repeat %d or more: it records the first %d runs",
+                               REPLAY_RECORDED + 1, REPLAY_RECORDED);
+    }
+    if (!command->repeats) command->repeats = 1;
     if (command->record && (command->repeats > 1 || !strcmp(command->allocator, "libc")))
         return tool_misuse("replay", "--record records one run, and not of libc");
     if (!strcmp(command->allocator, "libc") && strcmp(command->device, "cpu") != 0)
@@ -162,7 +169,8 @@ static void replay_print_text(const replay_command *command, const trace_log *tr
 
 static int replay_repeat(const replay_command *command, replay_setup *setup)
 {
-    replay_result summary = {.failures = 0}, *results = calloc(command->repeats, sizeof *results);
+    replay_result summary = {.failures = 0},
+                  *results = calloc(command->repeats + 1, sizeof *results); /* never of 0 bytes */
     tool_progress progress = {.label = "replaying"};
     loch_status status = LOCH_OK;
     if (!results) return tool_fail("no memory for %" PRIu64 " results", command->repeats);
@@ -173,7 +181,8 @@ static int replay_repeat(const replay_command *command, replay_setup *setup)
     setup->progress = NULL;
     tool_progress_end(&progress);
     if (status == LOCH_OK) {
-        replay_summarize(results, command->repeats, &summary);
+        const size_t recorded = setup->kept->planned ? REPLAY_RECORDED : 0;
+        replay_summarize(results + recorded, command->repeats - recorded, &summary);
         if (command->is_json)
             replay_print_json(command, setup->trace, &summary);
         else
@@ -189,7 +198,7 @@ static int replay_repeat(const replay_command *command, replay_setup *setup)
 
 static int replay_command_run(int count, char **arguments)
 {
-    replay_command command = {.device = "cpu", .allocator = "pool", .repeats = 1, .lag_us = 2000};
+    replay_command command = {.device = "cpu", .allocator = "pool", .lag_us = 2000};
     trace_log trace = {.slots = 0};
     int code = replay_read(&command, count, arguments);
     if (code != TOOL_DONE) return code;
@@ -222,7 +231,8 @@ const tool_command tool_replay = {
     "TRACE is a file, plain or compressed by gzip or zstd, or - for standard input. Exits with 1 if an allocation\n"
     "could not be served.\n\n"
     "  --device DEVICE    where: cpu (default), cuda:0, sim:40GiB, ...\n"
-    "  --allocator NAME   pool (default), direct, libc, or one that is registered\n"
+    "  --allocator NAME   pool (default), planned, direct, libc, or one that is registered.\n"
+    "                     planned: the first 4 of 10 runs are recorded, the others planned and counted\n"
     "  --touch            writes one byte of every page, and prints how much memory was resident\n"
     "  --repeat N         runs it N times; the median of the times counts, and the highest of the peaks\n"
     "  --lag US           on simulated devices, how long work queued on a stream takes (default 2000)\n"

@@ -6,10 +6,16 @@
 #include "tool.h"
 #include "trace.h"
 #include <loch/driver.h>
+#include <loch/planned.h>
+
+/* Runs that a planned pool records before the first one that its plan serves. */
+#define REPLAY_RECORDED 4
 
 /* State that stays between the runs of one process, like libc's heap. The first run creates it. Initially all zero. */
 typedef struct replay_kept {
     loch_allocator *allocator;
+    loch_allocator *pool;  /* behind `planned`; NULL otherwise */
+    loch_planned *planned; /* the allocator's, if it is planned */
     loch_stream **streams; /* by index; NULL for the default stream */
     size_t streams_count;
     char first_failure[256]; /* sentence of the first allocation that failed; empty if none failed */
@@ -19,7 +25,7 @@ typedef struct replay_kept {
 typedef struct replay_setup {
     const trace_log *trace;
     loch_device *device;   /* NULL for libc */
-    const char *allocator; /* "pool", "direct", "libc", or the name of a registered allocator */
+    const char *allocator; /* "pool", "planned", "direct", "libc", or the name of a registered allocator */
     bool touches;          /* write one byte of every page of every block */
     const char *record;    /* path of a recording of the run, without the frees at its end; NULL for none */
     replay_kept *kept;

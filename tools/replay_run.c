@@ -25,6 +25,7 @@ typedef struct replay_loop {
     void **blocks;         /* by slot; NULL if the block is not live or its allocation failed */
     loch_stream **streams; /* by index; NULL for the default stream */
     loch_allocator *allocator;
+    loch_planned *planned; /* NULL if the allocator is not planned */
     loch_device *device;
     uint64_t sim_start_ns; /* simulated time at the start of the trace */
     uint64_t clock_ns;     /* time spent on setting the clock */
@@ -102,7 +103,8 @@ static __attribute__((noinline)) loch_status replay_rare(replay_loop *loop, cons
     return status;
 }
 
-static inline __attribute__((always_inline)) void replay_loop_loch(replay_loop *loop, const bool touches)
+static inline __attribute__((always_inline)) void replay_loop_loch(replay_loop *loop, const bool touches,
+                                                                   const bool is_planned)
 {
     loch_request request = {.size = sizeof request};
     loch_allocator *allocator = loop->allocator;
@@ -113,7 +115,8 @@ static inline __attribute__((always_inline)) void replay_loop_loch(replay_loop *
         if (event->kind == TRACE_ALLOC) {
             request.bytes = event->bytes;
             request.stream = streams[event->stream];
-            const loch_status served = loch_allocator_alloc(allocator, &request, block);
+            const loch_status served = is_planned ? loch_planned_alloc(loop->planned, &request, block)
+                                                  : loch_allocator_alloc(allocator, &request, block);
             if (served != LOCH_OK)
                 replay_fail(loop, served);
             else if (touches)
@@ -123,7 +126,7 @@ static inline __attribute__((always_inline)) void replay_loop_loch(replay_loop *
             if (event->kind != TRACE_FREE)
                 status = replay_rare(loop, event, touches);
             else if (*block)
-                status = loch_allocator_free(allocator, *block);
+                status = is_planned ? loch_planned_free(loop->planned, *block) : loch_allocator_free(allocator, *block);
             if (event->kind == TRACE_FREE) *block = NULL;
             if (status == LOCH_OK) continue;
             loop->status = status;
@@ -134,12 +137,18 @@ static inline __attribute__((always_inline)) void replay_loop_loch(replay_loop *
 
 static void replay_loop_plain(replay_loop *loop)
 {
-    replay_loop_loch(loop, false);
+    if (loop->planned)
+        replay_loop_loch(loop, false, true);
+    else
+        replay_loop_loch(loop, false, false);
 }
 
 static void replay_loop_touching(replay_loop *loop)
 {
-    replay_loop_loch(loop, true);
+    if (loop->planned)
+        replay_loop_loch(loop, true, true);
+    else
+        replay_loop_loch(loop, true, false);
 }
 
 /* libc has no streams: streams of events are ignored. */
@@ -236,8 +245,21 @@ static bool replay_is_simulated(const loch_device *device)
     return device && loch_device_get_properties(device, &properties) == LOCH_OK && !strcmp(properties.driver, "sim");
 }
 
+/* Creates a pool and a planned pool in front of it. Each run is a step. */
+static loch_status replay_make_planned(const replay_setup *setup)
+{
+    const loch_planned_options options = {
+        .size = sizeof options, .record_steps = REPLAY_RECORDED, .record_max = SIZE_MAX};
+    replay_kept *kept = setup->kept;
+    loch_status status = loch_pool_create(setup->device, "replay", NULL, &kept->pool);
+    if (status == LOCH_OK) status = loch_planned_create(kept->pool, "replay", &options, &kept->planned);
+    if (status == LOCH_OK) kept->allocator = loch_allocator_retain(loch_planned_get_allocator(kept->planned));
+    return status;
+}
+
 static loch_status replay_make_allocator(const replay_setup *setup, loch_allocator **out)
 {
+    if (!strcmp(setup->allocator, "planned")) return replay_make_planned(setup);
     if (!strcmp(setup->allocator, "pool")) return loch_pool_create(setup->device, "replay", NULL, out);
     if (!strcmp(setup->allocator, "direct")) return loch_direct_create(setup->device, "replay", NULL, out);
     return loch_registry_acquire(setup->allocator, setup->device, out);
@@ -265,6 +287,8 @@ static loch_status replay_make_kept(const replay_setup *setup)
 void replay_end(replay_kept *kept)
 {
     loch_allocator_release(kept->allocator);
+    loch_planned_destroy(kept->planned);
+    loch_allocator_release(kept->pool);
     for (size_t i = 1; i < kept->streams_count; i++)
         loch_stream_close(kept->streams[i]);
     free(kept->streams);
@@ -291,7 +315,10 @@ static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, 
     loop->streams = setup->kept->streams;
     loop->allocator = setup->kept->allocator;
     if (!loop->streams || !loop->allocator) return replay_no_memory();
-    status = loch_allocator_reset_stats(loop->allocator);
+    loop->planned = setup->kept->planned;
+    if (loop->planned) status = loch_planned_step(loop->planned);
+    if (status == LOCH_OK && loop->planned) status = loch_allocator_reset_stats(setup->kept->pool);
+    if (status == LOCH_OK) status = loch_allocator_reset_stats(loop->allocator);
     if (status == LOCH_OK) status = loch_device_measure_calls(setup->device, LOCH_MEASURE_ON);
     return status;
 }

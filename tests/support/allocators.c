@@ -63,6 +63,9 @@ const char *const test_stacks[] = {
 
 const size_t test_stacks_count = sizeof test_stacks / sizeof *test_stacks;
 
+const char *const *test_stacks_own;
+loch_status (*test_stack_base_own)(loch_device *device, const char *kind, loch_allocator **out);
+
 const char *const test_wrappers[] = {"wrapper", "bare",    "limit", "tracking", "logging", "csv",
                                      "trace",   "redzone", "fault", "locked",   "session"};
 
@@ -209,6 +212,7 @@ static loch_status stack_base(loch_device *device, const char *kind, loch_alloca
     if (!strcmp(kind, "user-full")) return test_user_create(device, TEST_USER_FULL, out);
     if (!strncmp(kind, "pool", 4)) return stack_pool(device, kind, out);
     if (!strncmp(kind, "child-", 6)) return stack_child(device, kind, out);
+    if (test_stack_base_own) return test_stack_base_own(device, kind, out);
     if (!strcmp(kind, "direct-deferred")) {
         options.when = LOCH_DIRECT_FREE_DEFERRED;
         options.limit_bytes = STACK_DEFERRED_CAPACITY;
@@ -387,9 +391,10 @@ int test_subjects_run(const struct CMUnitTest *cases, size_t count)
     }
     loch_device *gpu = subject_hold_gpu();
     loch_log_set_hook(subject_hear, NULL, LOCH_LOG_INFO);
-    for (size_t i = 0; i < test_stacks_count; i++) {
-        if (!subject_is_wanted(test_stacks[i])) continue;
-        subject_stack = test_stacks[i];
+    const char *const *stacks = test_stacks_own ? test_stacks_own : test_stacks;
+    for (size_t i = 0; test_stacks_own ? stacks[i] != NULL : i < test_stacks_count; i++) {
+        if (!subject_is_wanted(stacks[i])) continue;
+        subject_stack = stacks[i];
         for (size_t k = 0; k < count; k++) {
             snprintf(names[k], sizeof names[k], "%s: %s", subject_stack, cases[k].name);
             group[k] = cases[k];

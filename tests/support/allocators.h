@@ -15,6 +15,11 @@
 extern const char *const test_stacks[];
 extern const size_t test_stacks_count;
 
+/* Subjects that a program brings itself, in place of all others; NULL at the end of the list, or for none. The function
+ * makes their innermost parts that this file does not know. */
+extern const char *const *test_stacks_own;
+extern loch_status (*test_stack_base_own)(loch_device *device, const char *kind, loch_allocator **out);
+
 /* Makes a stack on a device. E_UNSUPPORTED where the device has not the memory for it. */
 loch_status test_stack_create(loch_device *device, const char *stack, loch_allocator **out);
 

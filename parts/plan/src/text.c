@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#include "text.h"
+#include "memory.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEXT_CHUNK ((size_t)1 << 16)
+
+static loch_status text_fail(const char *path)
+{
+    return loch_error_set(LOCH_E_IO, NULL, errno, "%s: %s", path, strerror(errno));
+}
+
+loch_status plan_text_read(const char *path, char **out, size_t *bytes)
+{
+    *out = NULL;
+    *bytes = 0;
+    const bool is_standard = !strcmp(path, "-");
+    const int file = is_standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return text_fail(path);
+    loch_status status = LOCH_OK;
+    size_t capacity = 0;
+    for (;;) {
+        if (!plan_grow((void **)out, &capacity, *bytes + TEXT_CHUNK + 1, 1)) {
+            status = loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory to read it", path);
+            break;
+        }
+        const ssize_t count = read(file, *out + *bytes, TEXT_CHUNK);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) status = text_fail(path);
+        if (count <= 0) break;
+        *bytes += (size_t)count;
+    }
+    if (!is_standard) close(file);
+    if (status == LOCH_OK) {
+        (*out)[*bytes] = 0;
+        return LOCH_OK;
+    }
+    plan_free(*out);
+    *out = NULL;
+    return status;
+}
+
+bool plan_text_number(const char *text, const char *end, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (text == end) return false;
+    for (; text < end; text++) {
+        if (*text < '0' || *text > '9') return false;
+        const uint64_t digit = (uint64_t)(*text - '0');
+        if (value > (UINT64_MAX - digit) / 10) return false;
+        value = 10 * value + digit;
+    }
+    *out = value;
+    return true;
+}
+
+loch_status plan_sink_open(const char *path, plan_sink *sink)
+{
+    struct stat found;
+    *sink = (plan_sink){.path = path};
+    if (!strcmp(path, "-")) {
+        sink->file = stdout;
+        return LOCH_OK;
+    }
+    if (!stat(path, &found) && !S_ISREG(found.st_mode)) { /* a pipe or a terminal is written to as it is */
+        sink->file = fopen(path, "we");
+        return sink->file ? LOCH_OK : text_fail(path);
+    }
+    const size_t length = strlen(path);
+    sink->temporary = plan_alloc(length + 8, 1);
+    if (!sink->temporary)
+        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for its name", path);
+    memcpy(sink->temporary, path, length);
+    memcpy(sink->temporary + length, ".XXXXXX", 8);
+    const mode_t mask = umask(0);
+    umask(mask);
+    const int file = mkostemp(sink->temporary, O_CLOEXEC);
+    if (file >= 0 && !fchmod(file, 0666 & ~mask)) sink->file = fdopen(file, "w");
+    if (sink->file) return LOCH_OK;
+    const loch_status status = text_fail(path);
+    if (file >= 0) {
+        close(file);
+        unlink(sink->temporary);
+    }
+    plan_free(sink->temporary);
+    return status;
+}
+
+loch_status plan_sink_close(plan_sink *sink)
+{
+    loch_status status = LOCH_OK;
+    if (fflush(sink->file) || ferror(sink->file)) status = text_fail(sink->path);
+    if (sink->file != stdout && fclose(sink->file) && status == LOCH_OK) status = text_fail(sink->path);
+    if (sink->temporary && status == LOCH_OK && rename(sink->temporary, sink->path)) status = text_fail(sink->path);
+    if (sink->temporary && status != LOCH_OK) unlink(sink->temporary);
+    plan_free(sink->temporary);
+    *sink = (plan_sink){.file = NULL};
+    return status;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* Files of text: whole files are read, numbers are parsed, files get their name once they are written. */
+#ifndef LOCH_PLAN_TEXT_H
+#define LOCH_PLAN_TEXT_H
+
+#include <loch/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Reads a whole file, or standard input for "-". The text ends with a zero. E_IO, E_HOST_MEMORY.
+ * @param out  freed with plan_free */
+loch_status plan_text_read(const char *path, char **out, size_t *bytes);
+
+/* Parses a decimal number without a sign that fills [text, end). */
+bool plan_text_number(const char *text, const char *end, uint64_t *out);
+
+/* A file that is being written. */
+typedef struct plan_sink {
+    FILE *file;
+    const char *path;
+    char *temporary; /* NULL for standard output */
+} plan_sink;
+
+/* Opens a file for writing under a temporary name beside its own. */
+loch_status plan_sink_open(const char *path, plan_sink *sink);
+
+/* Gives the file its name, or removes it if something failed. */
+loch_status plan_sink_close(plan_sink *sink);
+
+#endif

@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: MIT */
+/* The contract of allocators over planned pools: account. */
+#define main contract_main
+int contract_main(void);
+/* NOLINTNEXTLINE(bugprone-suspicious-include): the suite as it is, without its main */
+#include "contract/test_allocator_account.c"
+#undef main
+
+#include "planned_contract.h"
