@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 # CMake's own make, where there is no Ninja, must not inherit this one's flags.
 CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
 CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/loch
-CHECKED = unit|parts|contract|fault|stress|environment|fuzz|adapters|cpp|cli|examples
+CHECKED = unit|parts|embedder|contract|fault|stress|environment|fuzz|adapters|cpp|cli|examples
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
@@ -99,6 +99,14 @@ format: ## applies .clang-format to every C file
 gpu-test: ## the tests that need a GPU; a skip is a failure
 	@scripts/gpu-test $(BUILD) $(JOBS)
 
+ptx: ## writes the texts of the kernels again, parts/kernel/ptx and those of examples, with NVIDIA's compiler from PyPI
+	@scripts/setup ptx
+	@scripts/ptx
+
+ptx-check: ## checks that these texts are what the compiler makes
+	@scripts/setup ptx
+	@scripts/ptx --check
+
 torch-test: ## the shim and the exchange with a real PyTorch, without a GPU; installs 5 GB into the cache the first time
 	@scripts/setup build torch
 	@scripts/configure $(BUILD)
@@ -121,6 +129,24 @@ adapters-test: ## the adapters under the programs that they are made for; instal
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/adapters-test $(BUILD)
+
+demo-embedder: ## brings the model of examples/embedder into the cache (80 MB) and ranks sentences of the docs by meaning
+	@scripts/setup build embedder
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target examples_embedder
+	@scripts/demo-embedder $(BUILD)
+
+embedder-test: ## examples/embedder with its real model: tokens, vectors, the program under ASan
+	@scripts/setup build test embedder
+	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target examples_embedder embedder_tests
+	@tests/embedder/run $(BUILD)
+
+bench-embedder: ## examples/embedder and ONNX Runtime on the CPU, in turns; installs ONNX Runtime into the cache the first time
+	@scripts/setup build embedder-bench
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target bench_embedder
+	@$(CACHE)/embedder-bench/bin/python bench/embedder/cpu.py $(BUILD)/bench/embedder $(CACHE)/embedder
 
 deb: ## the Debian packages, into dist/
 	@scripts/setup build deb

@@ -34,7 +34,7 @@ file(GLOB python_sources CONFIGURE_DEPENDS python/src/*.c)
 add_library(loch_python MODULE ${python_sources})
 target_include_directories(loch_python SYSTEM PRIVATE ${Python3_INCLUDE_DIRS})
 target_include_directories(loch_python PRIVATE adapters/torch) # door.h, size.h
-target_link_libraries(loch_python PRIVATE loch_shared Threads::Threads m loch_flags)
+target_link_libraries(loch_python PRIVATE loch_safetensors loch_plan loch_shared Threads::Threads m loch_flags)
 set(python_folder ${PROJECT_BINARY_DIR}/python/loch)
 set_target_properties(loch_python PROPERTIES PREFIX "" OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY ${python_folder})
 if(is_limited)

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import sys
+import tempfile
 
 import machine
 from runner import Left
@@ -114,6 +115,32 @@ def onnxruntime(runner):
         if what != "wall seconds":
             row.expect_ratio("own arenas", 1.02 if what == "CPU seconds" else 0.85)
     return [table]
+
+
+def embedder(runner):
+    python, folder = machine.environment_python("embedder-bench"), os.path.join(machine.CACHE, "embedder")
+    program = os.path.join(runner.build, "bench", "embedder")
+    if not python or not os.path.exists(os.path.join(folder, "version")):
+        raise Left("the model of examples/embedder is not installed (scripts/setup embedder-bench)")
+    if not os.path.exists(program):
+        raise Left("examples/embedder was not built")
+    with tempfile.TemporaryDirectory() as work:
+        path = os.path.join(work, "figures.json")
+        runner.run([python, runner.source("bench", "embedder", "cpu.py"), program, folder, "--json", path]
+                   + (["--rounds", "1", "--only", "32 x 32"] if runner.is_quick else []))
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    rates = Table("all-MiniLM-L6-v2, 2 threads, batches of 32 texts", "sentences a second", "more")
+    memory = Table("all-MiniLM-L6-v2: resident memory above that before the model was opened, at its peak", "MiB")
+    for case, sides in found.items():
+        names = {label: OWN if label == "loch" else label.replace("onnxruntime", "ONNX Runtime,") for label in sides}
+        row = rates.add(case, {names[label]: side["rates"] for label, side in sides.items()})
+        row_memory = memory.add(case, {names[label]: [side["memory"]] for label, side in sides.items()})
+        for peer in names.values():
+            if peer != OWN:
+                row.expect_ratio(peer, 0.9, least=True)
+                row_memory.expect_ratio(peer, 0.7)
+    return [rates, memory]
 
 
 def ggml(runner):

@@ -57,6 +57,7 @@ from ._dtypes import (
 )
 from ._errors import Error, OutOfMemoryError
 from ._files import get_include, get_library, get_program
+from ._plan import Plan, plan
 from ._process import record, tag
 from ._stats import MemoryInfo, PoolInfo, SessionStats, Stats
 
@@ -70,6 +71,7 @@ __all__ = [
     "Event",
     "MemoryInfo",
     "OutOfMemoryError",
+    "Plan",
     "Pool",
     "PoolInfo",
     "Session",
@@ -105,6 +107,7 @@ __all__ = [
     "load",
     "ones",
     "options",
+    "plan",
     "record",
     "save",
     "set_option",

@@ -375,4 +375,7 @@ PyObject *lochpy_tensor_of_sequence(PyObject *value, loch_dtype dtype);
 /* Settings of the process (process.c). */
 extern PyMethodDef lochpy_process_methods[];
 
+/* Plans (plan.c). */
+extern PyMethodDef lochpy_plan_methods[];
+
 #endif

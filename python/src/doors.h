@@ -16,10 +16,16 @@ int lochpy_add_device_memory(PyObject *module);
 /* Adds the functions of loch.torch (torch.c). Returns 0, or -1 with an exception set. */
 int lochpy_add_torch(PyObject *module);
 
+/* Adds the functions of loch.safetensors (safetensors.c). Returns 0, or -1 with an exception set. */
+int lochpy_add_safetensors(PyObject *module);
+
 /* Adds all doors to the module. Returns 0, or -1 with an exception set. */
 static inline int lochpy_add_doors(PyObject *module)
 {
-    return lochpy_add_numpy(module) || lochpy_add_device_memory(module) || lochpy_add_torch(module) ? -1 : 0;
+    return lochpy_add_numpy(module) || lochpy_add_device_memory(module) || lochpy_add_torch(module) ||
+                   lochpy_add_safetensors(module)
+               ? -1
+               : 0;
 }
 
 #endif

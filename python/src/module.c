@@ -130,7 +130,9 @@ static int module_execute(PyObject *module)
         PyErr_SetString(PyExc_ImportError, "loch works in the main interpreter only, not in subinterpreters");
         return -1;
     }
-    if (PyModule_AddFunctions(module, lochpy_process_methods) != 0 || lochpy_add_doors(module) != 0) return -1;
+    if (PyModule_AddFunctions(module, lochpy_process_methods) != 0 ||
+        PyModule_AddFunctions(module, lochpy_plan_methods) != 0 || lochpy_add_doors(module) != 0)
+        return -1;
     if (lochpy.tensor) return module_add_types_again(module);
     static bool is_watching_forks;
     if (!is_watching_forks && pthread_atfork(NULL, NULL, module_forked) != 0) {

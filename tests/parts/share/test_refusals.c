@@ -271,13 +271,37 @@ static void an_importer_without_descriptors_is_unharmed(void **state)
     loch_parcel_destroy(parcel);
 }
 
+static size_t idle_sockets; /* of this process while no importer is connected */
+
+static size_t count_sockets(void)
+{
+    size_t count = 0;
+    char path[64], target[16] = "";
+    for (int file = 0; file < 256; file++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+        count += readlink(path, target, sizeof target) > 0 && memcmp(target, "socket:", 7) == 0;
+    }
+    return count;
+}
+
+/* Waits until this process has seen that the importers of earlier tests ended. */
+static void await_no_connection(void)
+{
+    const time_t end = time(NULL) + PARTNER_SECONDS;
+    while (count_sockets() > idle_sockets && time(NULL) < end)
+        partner_pause();
+    assert_int_equal(count_sockets(), idle_sockets);
+}
+
 static void an_owner_without_descriptors_is_unharmed(void **state)
 {
     (void)state;
+    await_no_connection(); /* one that ends later would leave a descriptor */
     loch_parcel *parcel = make_parcel(5000, NULL);
     partner known = partner_start("cpu"), fresh = partner_start("cpu");
     partner_import(&known, 0, parcel);
     partner_do_it(&known, PARTNER_RELEASE, 0, 0);
+    partner_await_imports(parcel, 0); /* so the thread has closed the descriptors that it sent */
     struct rlimit limit, none;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     const int next = dup(0);
@@ -303,6 +327,7 @@ static void an_owner_without_descriptors_is_unharmed(void **state)
 static void nonsense_on_the_socket_harms_no_other_importer(void **state)
 {
     (void)state;
+    await_no_connection(); /* one that ends later would be counted below */
     loch_parcel *parcel = make_parcel(5000, NULL);
     size_t length;
     const void *token = loch_parcel_get_token(parcel, &length);
@@ -310,6 +335,9 @@ static void nonsense_on_the_socket_harms_no_other_importer(void **state)
     CHECK_OK(share_token_read(token, length, &parts));
     partner p = partner_start("cpu");
     partner_import(&p, 0, parcel);
+    partner_import(&p, 1, parcel);
+    partner_do_it(&p, PARTNER_RELEASE, 1, 0);
+    partner_await_imports(parcel, 1); /* so the thread has closed the descriptors that it sent */
     const size_t files = partner_count_files();
     test_random random = {test_seed(17)};
     for (size_t i = 0; i < 200; i++) {
@@ -383,6 +411,8 @@ static int begin(void **state)
     (void)state;
     CHECK_OK(loch_device_open("cpu", &cpu));
     pool = partner_pool(cpu, 0);
+    loch_parcel_destroy(make_parcel(5000, NULL)); /* starts the thread that answers, with its sockets */
+    idle_sockets = count_sockets();
     return 0;
 }
 
