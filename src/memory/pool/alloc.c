@@ -23,6 +23,7 @@
 #include "memory/pool/source.h"
 #include "memory/pool/supply.h"
 #include "memory/pool/uses.h"
+#include <time.h>
 
 #define ALLOC_NEAR_PART                                                                                                \
     8 /* pinned memory: a free block that is larger by less than this part of the request fits well */
@@ -319,20 +320,44 @@ static loch_status alloc_fetch(lochi_pool *pool, const loch_request *request, bo
     const size_t bytes = is_small ? pool->slab_bytes[class] : lochi_pool_round_large(pool, rounded);
     const uint32_t flags = may_retry ? request->flags & LOCH_ALLOC_NO_RETRY : LOCH_ALLOC_NO_RETRY;
     const size_t alignment = is_small ? POOL_PAGE : request->alignment;
-    pool_handle *segment;
+    pool_handle *segment = NULL;
     lochi_lock_take(&pool->lock);
     const pool_segment_size size = lochi_pool_size_segment(pool, bytes, alignment);
+    pool->fetches++;
     lochi_lock_drop(&pool->lock);
-    LOCH_TRY_RETURN(lochi_pool_fetch_segment(pool, &size, request->stream, flags, &segment));
+    loch_status status = lochi_pool_fetch_segment(pool, &size, request->stream, flags, &segment);
     lochi_pool_take_locks(pool);
-    const loch_status status = lochi_pool_enter_fetched(pool, segment, request->stream);
+    if (status == LOCH_OK) {
+        status = lochi_pool_enter_fetched(pool, segment, request->stream);
+        pool->fetched += status == LOCH_OK;
+        if (status == LOCH_OK) segment = NULL;
+    }
+    if (pool->fetches) pool->fetches--; /* 0: a fork in the source */
     lochi_pool_drop_locks(pool);
-    if (status != LOCH_OK) lochi_pool_refund_segment(pool, segment);
+    if (segment) lochi_pool_refund_segment(pool, segment);
     return status;
 }
 
+/* Waits until another thread has got a segment: its memory may serve this request too. Returns false if there is no
+ * such thread. The other thread may be in a function of the user that waits for this one, so the wait ends after a
+ * second. */
+static bool alloc_wait_for_fetch(lochi_pool *pool, uint64_t fetched, bool may_wait)
+{
+    const struct timespec nap = {0, 100000};
+    bool has_come = false, is_under_way = true;
+    for (size_t naps = 0; is_under_way && !has_come && naps < 10000; naps++) {
+        if (naps) nanosleep(&nap, NULL);
+        lochi_lock_take(&pool->lock);
+        has_come = pool->fetched != fetched;
+        is_under_way = may_wait && pool->fetches;
+        lochi_lock_drop(&pool->lock);
+    }
+    return has_come;
+}
+
 /* Serves a request that needs a segment of the source. If there is none, takes all other steps, and asks again if the
- * pool gave segments back on the way. Another thread may use up what was fetched, so this may take several rounds. */
+ * pool gave segments back on the way. Another thread may use up what was fetched, so this may take several rounds. The
+ * source may be dry because other threads have segments that are not in the pool yet: these are waited for. */
 static LOCHI_RARE loch_status alloc_from_source(lochi_pool *pool, const loch_request *request, void **out)
 {
     loch_status status = POOL_NEEDS_SEGMENT;
@@ -340,14 +365,18 @@ static LOCHI_RARE loch_status alloc_from_source(lochi_pool *pool, const loch_req
     for (bool may_retry = false; status == POOL_NEEDS_SEGMENT; may_retry = true) {
         const loch_status dry = alloc_fetch(pool, request, may_retry);
         lochi_lock_take(&pool->lock);
-        const uint64_t released = pool->handles_released;
+        const uint64_t released = pool->handles_released, fetched = pool->fetched;
         lochi_lock_drop(&pool->lock);
         lochi_error_restore(&saved);
         status = alloc_try(pool, request, false, dry, out);
+        if (dry == LOCH_OK || !alloc_is_short(status)) continue;
         lochi_lock_take(&pool->lock);
         const bool has_given = pool->handles_released != released;
         lochi_lock_drop(&pool->lock);
-        if (dry != LOCH_OK && alloc_is_short(status) && (has_given || !may_retry)) status = POOL_NEEDS_SEGMENT;
+        if (has_given || !may_retry)
+            status = POOL_NEEDS_SEGMENT;
+        else if (alloc_wait_for_fetch(pool, fetched, !(request->flags & LOCH_ALLOC_NO_RETRY)))
+            status = alloc_try(pool, request, false, LOCH_OK, out);
     }
     return status;
 }

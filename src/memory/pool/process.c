@@ -89,6 +89,7 @@ static void process_forked(void)
     for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool) {
         const bool was_forked = pool->is_forked;
         lochi_pool_leave_caches(pool);
+        pool->fetches = 0; /* of threads that are not here */
         pool->is_forked = lochi_device_is_forked(pool->device);
         if (was_forked || !pool->is_forked) lochi_pool_go(pool);
     }

@@ -439,6 +439,8 @@ struct lochi_pool {
     size_t records_count;
     pool_handle *returned;        /* segments that go back to the source when the locks are dropped (source.c) */
     loch_status dry;              /* why the source has no segment, while a request tries to do without one */
+    uint32_t fetches;             /* threads that are getting a segment from the source */
+    uint64_t fetched;             /* segments that came from the source */
     pool_handle *handles, *loose; /* mapped; unmapped */
     size_t handles_count, loose_bytes;
     size_t wide_from;      /* `reserved` from which more of the table of pages gets large pages */

@@ -3,6 +3,8 @@
 #include "pool_fixture.h"
 #include "worker.h"
 
+#include <unistd.h>
+
 #define SIM "sim:256MiB,granule=64KiB,backed"
 #define MIB TEST_MIB
 
@@ -17,6 +19,7 @@ typedef struct supplier {
     size_t shift;             /* blocks start this far behind an aligned address */
     loch_status failure;      /* LOCH_E_DEVICE_MEMORY unless set */
     size_t sizes[64];         /* of the first allocations */
+    _Atomic bool is_slow;     /* the first thread that gets memory keeps it until another was refused twice */
 } supplier;
 
 #define SUPPLIER_HEAD ((size_t)64 << 10)
@@ -51,6 +54,9 @@ static loch_status supplier_alloc(void *self, const loch_request *request, void 
     size_t peak = atomic_load(&it->peak_bytes);
     while (now > peak && !atomic_compare_exchange_weak(&it->peak_bytes, &peak, now))
         ;
+    if (atomic_exchange(&it->is_slow, false))
+        for (int naps = 0; atomic_load(&it->refused) < 2 && naps < 20000; naps++)
+            usleep(1000);
     *out = base + head;
     return LOCH_OK;
 }
@@ -462,6 +468,43 @@ static void threads_share_a_pool_on_a_source(void **state)
     }
 }
 
+typedef struct taker {
+    supplier *from;
+    bool is_second; /* begins when the other one has memory of the source */
+    char failure[256];
+} taker;
+
+static void taker_work(taker *w)
+{
+    void *block = NULL;
+    while (w->is_second && !atomic_load(&w->from->bytes))
+        usleep(100);
+    TRY(loch_alloc(w->from->pool, 50, &block));
+    TRY(loch_free(w->from->pool, block));
+}
+
+static void *taker_run(void *user)
+{
+    taker_work(user);
+    return NULL;
+}
+
+/* The source has no second segment, and the first one is still on its way to the pool: it serves both threads. */
+static void a_segment_on_its_way_is_waited_for(void **state)
+{
+    (void)state;
+    supplier *it = supplier_open("cpu");
+    (void)supplier_pool(it, (loch_pool_options){0});
+    atomic_store(&it->capacity, 2 * MIB);
+    atomic_store(&it->is_slow, true);
+    taker takers[2] = {{.from = it}, {.from = it, .is_second = true}};
+    TEST_THREADS_RUN(taker_run, takers);
+    for (size_t i = 0; i < 2; i++)
+        if (takers[i].failure[0]) fail_msg("%s", takers[i].failure);
+    assert_true(atomic_load(&it->refused) >= 2);
+    supplier_close(it);
+}
+
 /* --- every block a segment --- */
 
 static loch_status expect_alone(const loch_memory_piece *piece, void *user)
@@ -550,6 +593,7 @@ int main(void)
         POOL_TEST(wrong_sources_are_refused),
         POOL_TEST(children_have_the_source_of_their_parent),
         POOL_TEST(threads_share_a_pool_on_a_source),
+        POOL_TEST(a_segment_on_its_way_is_waited_for),
         POOL_TEST(every_block_is_a_segment),
         POOL_TEST(every_block_is_a_segment_of_the_source),
     };
