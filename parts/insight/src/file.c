@@ -6,9 +6,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -138,16 +136,14 @@ static void file_unblock_pipe(const insight_sink *sink)
     pthread_sigmask(SIG_SETMASK, &sink->signals, NULL);
 }
 
-/* Lets a program compress what is written to `file`, if the path asks for it, and opens the stream. */
-static loch_status file_open_stream(insight_sink *sink, int file)
+/* Opens the stream; if the path asks for it, to a program that compresses what is written and writes to the file. */
+static loch_status file_open_stream(insight_sink *sink)
 {
     const char *program = file_has_suffix(sink->path, ".gz") ? "gzip" : "zstd";
-    if (!file_has_suffix(sink->path, ".gz") && !file_has_suffix(sink->path, ".zst")) {
-        sink->file = fdopen(file, "w");
-        return sink->file ? LOCH_OK : file_fail(sink->path, strerror(errno));
-    }
+    if (!file_has_suffix(sink->path, ".gz") && !file_has_suffix(sink->path, ".zst"))
+        return lochi_new_file_open_stream(&sink->whole, &sink->file);
     pid_t child = 0;
-    const int end = file_spawn(program, "-c", file, &child);
+    const int end = file_spawn(program, "-c", sink->whole.number, &child);
     if (end < 0)
         return loch_error_set(LOCH_E_IO, NULL, errno, "%s: %s is needed to write it, and cannot be started: %s",
                               sink->path, program, strerror(errno));
@@ -158,7 +154,6 @@ static loch_status file_open_stream(insight_sink *sink, int file)
         waitpid(child, NULL, 0);
         return status;
     }
-    close(file);
     sink->child = child;
     file_block_pipe(sink);
     return LOCH_OK;
@@ -166,34 +161,14 @@ static loch_status file_open_stream(insight_sink *sink, int file)
 
 loch_status insight_sink_open(const char *path, insight_sink *sink)
 {
-    struct stat found;
     *sink = (insight_sink){.path = path};
     if (!strcmp(path, "-")) {
         sink->file = stdout;
         return LOCH_OK;
     }
-    int file;
-    if (!stat(path, &found) && !S_ISREG(found.st_mode)) { /* a pipe or a terminal is written to as it is */
-        file = open(path, O_WRONLY | O_CLOEXEC);
-    } else {
-        if (asprintf(&sink->temporary, "%s.XXXXXX", path) < 0) {
-            sink->temporary = NULL;
-            return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for its name", path);
-        }
-        const mode_t mask = umask(0);
-        umask(mask);
-        file = mkostemp(sink->temporary, O_CLOEXEC);
-        if (file >= 0) (void)fchmod(file, 0666 & ~mask);
-    }
-    loch_status status = file < 0 ? file_fail(path, strerror(errno)) : file_open_stream(sink, file);
-    if (status == LOCH_OK) return LOCH_OK;
-    if (file >= 0) {
-        close(file);
-        if (sink->temporary) unlink(sink->temporary);
-    }
-    free(sink->temporary);
-    *sink = (insight_sink){.path = path};
-    return status;
+    loch_status status = lochi_new_file_open(&sink->whole, path);
+    if (status == LOCH_OK) status = file_open_stream(sink);
+    return status == LOCH_OK ? LOCH_OK : lochi_new_file_close(&sink->whole, status);
 }
 
 loch_status insight_sink_close(insight_sink *sink, loch_status status)
@@ -202,16 +177,15 @@ loch_status insight_sink_close(insight_sink *sink, loch_status status)
     if (!sink->file) return status;
     bool is_written = !fflush(sink->file) && !ferror(sink->file);
     if (sink->file != stdout && fclose(sink->file)) is_written = false;
+    const int error = errno;
     while (sink->child && waitpid(sink->child, &state, 0) < 0 && errno == EINTR)
         ;
     if (sink->child) file_unblock_pipe(sink);
     if (status == LOCH_OK && state)
         status = loch_error_set(LOCH_E_IO, NULL, 0, "%s: the program that compresses it failed", sink->path);
-    if (status == LOCH_OK && is_written && sink->temporary && rename(sink->temporary, sink->path)) is_written = false;
     if (status == LOCH_OK && !is_written)
-        status = file_fail(strcmp(sink->path, "-") != 0 ? sink->path : "standard output", strerror(errno));
-    if (sink->temporary && status != LOCH_OK) unlink(sink->temporary);
-    free(sink->temporary);
+        status = file_fail(strcmp(sink->path, "-") != 0 ? sink->path : "standard output", strerror(error));
+    status = lochi_new_file_close(&sink->whole, status);
     *sink = (insight_sink){.file = NULL};
     return status;
 }

@@ -4,6 +4,7 @@
 #define LOCH_INSIGHT_FILE_H
 
 #include "array.h"
+#include <common/new_file.h>
 #include <loch/insight.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,9 +27,9 @@ void insight_source_free(insight_source *source);
 typedef struct insight_sink {
     FILE *file;
     const char *path;
-    char *temporary;  /* path until the end; NULL for standard output and for what is not a regular file */
-    int child;        /* process id of the program that compresses; 0 for none */
-    sigset_t signals; /* blocked signals of the thread before SIGPIPE was blocked; with a child */
+    lochi_new_file whole; /* not opened for standard output */
+    int child;            /* process id of the program that compresses; 0 for none */
+    sigset_t signals;     /* blocked signals of the thread before SIGPIPE was blocked; with a child */
 } insight_sink;
 
 /* Opens a file for writing ("-": standard output). What is written to .gz and .zst goes through gzip and zstd. E_IO. */

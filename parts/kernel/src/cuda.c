@@ -37,9 +37,11 @@ loch_status lochi_kernel_load_from(const char *path, lochi_kernel_api *api)
     }
     for (size_t i = 0; i < sizeof cuda_symbols / sizeof *cuda_symbols; i++) {
         void *address = dlsym(library, cuda_symbols[i].symbol);
-        if (!address && cuda_symbols[i].need == NEEDED)
+        if (!address && cuda_symbols[i].need == NEEDED) {
+            dlclose(library);
             return loch_error_set(LOCH_E_UNSUPPORTED, "cuda", 0, "%.120s has no %s: install a newer NVIDIA driver",
                                   path, cuda_symbols[i].symbol);
+        }
         memcpy((char *)api + cuda_symbols[i].offset, &address, sizeof address);
     }
     return LOCH_OK;
@@ -62,11 +64,14 @@ static loch_status cuda_load(void)
 
 loch_status lochi_kernel_load(const loch_device *device)
 {
-    const loch_driver *driver = loch_device_get_driver(device, &(void *){NULL});
+    void *self, *before;
+    const loch_driver *driver = loch_device_get_driver(device, &self);
     if (!driver) return loch_error_set(LOCH_E_INVALID, NULL, 0, "kernels need a device, and it is NULL");
     if (strcmp(driver->name, "cuda") != 0)
         return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "%.80s is not a CUDA device, and kernels run on those only",
                               loch_device_get_name(device));
+    LOCH_RETURN(driver->enter(self, &before)); /* before the lock: after a fork, no thread may be there to drop it */
+    (void)driver->leave(self, before);
     return atomic_load_explicit(&cuda_is_ready, memory_order_acquire) ? LOCH_OK : cuda_load();
 }
 

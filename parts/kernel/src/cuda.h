@@ -44,8 +44,6 @@ enum {
     LOCHI_CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
     LOCHI_CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
 
-    LOCHI_CU_JIT_INFO_LOG_BUFFER = 3,
-    LOCHI_CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES = 4,
     LOCHI_CU_JIT_ERROR_LOG_BUFFER = 5,
     LOCHI_CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6,
 
@@ -96,7 +94,7 @@ typedef struct lochi_kernel_api {
 extern lochi_kernel_api lochi_kernel_cuda;
 
 /* Loads the driver library, once. `device` must be a CUDA device: E_UNSUPPORTED if not, or if the driver lacks a
- * function. E_INVALID: the device is NULL. E_FORKED: the device was opened before a fork. */
+ * function. E_INVALID: the device is NULL. E_FORKED: the device was opened before a fork. Cancellation is disabled. */
 loch_status lochi_kernel_load(const loch_device *device);
 
 /* Finds the functions in the library at `path`, for lochi_kernel_load and tests. */

@@ -2,6 +2,8 @@
 /* Launches. The arguments are checked and placed one by one; tensors are pinned, which costs a check of their range for
  * those that cannot move. After the launch each is unpinned, which records the use on the stream. */
 #include "module.h"
+#include "stream.h"
+#include <common/cancel.h>
 #include <loch/check.h>
 #include <string.h>
 
@@ -200,15 +202,6 @@ static loch_status launch_queue(loch_kernel *kernel, const loch_launch_options *
     return status;
 }
 
-/* A closed stream has no handle, as the default stream has none: a query tells them apart. */
-static loch_status launch_check_stream(loch_stream *stream)
-{
-    if (loch_stream_get_native(stream) || stream == loch_stream_get_default(loch_stream_get_device(stream)))
-        return LOCH_OK;
-    const loch_status status = loch_stream_query(stream);
-    return status == LOCH_E_BUSY ? LOCH_OK : status;
-}
-
 static loch_status launch_check(const loch_kernel *kernel, const loch_argument *arguments, size_t count,
                                 loch_stream *stream)
 {
@@ -220,7 +213,7 @@ static loch_status launch_check(const loch_kernel *kernel, const loch_argument *
         return loch_error_set(LOCH_E_INVALID, NULL, 0, "kernel %.80s is on %.40s, its stream on %.40s", kernel->name,
                               loch_device_get_name(kernel->module->device),
                               loch_device_get_name(loch_stream_get_device(stream)));
-    return launch_check_stream(stream);
+    return lochi_kernel_check_stream(stream);
 }
 
 loch_status loch_kernel_launch(loch_kernel *kernel, const loch_argument *arguments, size_t count, loch_stream *stream,
@@ -234,6 +227,7 @@ loch_status loch_kernel_launch(loch_kernel *kernel, const loch_argument *argumen
     LOCH_RETURN(launch_read_options(kernel, options, &how));
     if (how.flags && !lochi_kernel_cuda.cuLaunchKernelEx)
         return loch_error_set(LOCH_E_UNSUPPORTED, "cuda", 0, "flags of a launch need a driver for CUDA 11.8 or later");
+    LOCHI_NOT_CANCELLED;
     loch_status status = LOCH_OK;
     size_t placed = 0;
     while (placed < count && status == LOCH_OK) {

@@ -2,6 +2,7 @@
 /* Loads modules, and finds and describes their functions. */
 #include "module.h"
 #include "image.h"
+#include <common/cancel.h>
 #include <ctype.h>
 #include <loch/check.h>
 #include <stdio.h>
@@ -94,6 +95,7 @@ loch_status loch_module_create(loch_device *device, const void *image, size_t by
     }
     if (given.log && given.log_bytes) *given.log = 0;
     lochi_image_kind kind;
+    LOCHI_NOT_CANCELLED;
     LOCH_RETURN(lochi_image_check(image, bytes, &kind));
     LOCH_RETURN(lochi_kernel_load(device));
     loch_module *module = calloc(1, sizeof *module);
@@ -114,6 +116,7 @@ loch_status loch_module_create(loch_device *device, const void *image, size_t by
 void loch_module_destroy(loch_module *module)
 {
     if (!module) return;
+    LOCHI_NOT_CANCELLED;
     const loch_error saved = *loch_error_get();
     lochi_kernel_frame frame;
     if (module->native && lochi_kernel_enter(module->device, LOCHI_KERNEL_RELAXED, &frame) == LOCH_OK) {
@@ -173,7 +176,7 @@ static loch_status kernel_read(loch_kernel *kernel)
     return LOCH_OK;
 }
 
-/* Finds a function that was not found before. Lock held. */
+/* Finds a function that was not found before. Lock held, and the context is current. */
 static loch_status module_add(loch_module *module, const char *name, loch_kernel **out)
 {
     const size_t length = strlen(name) + 1;
@@ -181,12 +184,7 @@ static loch_status module_add(loch_module *module, const char *name, loch_kernel
     if (!kernel) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a kernel");
     kernel->module = module;
     memcpy(kernel->name, name, length);
-    lochi_kernel_frame frame;
-    loch_status status = lochi_kernel_enter(module->device, LOCHI_KERNEL_RELAXED, &frame);
-    if (status == LOCH_OK) {
-        status = kernel_read(kernel);
-        lochi_kernel_leave(&frame);
-    }
+    const loch_status status = kernel_read(kernel);
     if (status != LOCH_OK) {
         free(kernel);
         return status;
@@ -201,6 +199,9 @@ loch_status loch_module_find(loch_module *module, const char *name, loch_kernel 
     if (out) *out = NULL;
     if (!module || !name || !*name || !out)
         return loch_error_set(LOCH_E_INVALID, NULL, 0, "finding a kernel needs a module, a name and an out pointer");
+    LOCHI_NOT_CANCELLED;
+    lochi_kernel_frame frame; /* before the lock: after a fork, no thread may be there to drop it */
+    LOCH_RETURN(lochi_kernel_enter(module->device, LOCHI_KERNEL_RELAXED, &frame));
     pthread_mutex_lock(&module->lock);
     loch_status status = LOCH_OK;
     loch_kernel *kernel = module->kernels;
@@ -208,6 +209,7 @@ loch_status loch_module_find(loch_module *module, const char *name, loch_kernel 
         kernel = kernel->next;
     if (!kernel) status = module_add(module, name, &kernel);
     pthread_mutex_unlock(&module->lock);
+    lochi_kernel_leave(&frame);
     *out = kernel;
     return status;
 }
@@ -231,6 +233,7 @@ loch_status loch_kernel_get_info(const loch_kernel *kernel, loch_kernel_info *ou
                               .local_bytes = kernel->local_bytes,
                               .block_threads = threads};
     if (threads) {
+        LOCHI_NOT_CANCELLED;
         lochi_kernel_frame frame;
         int blocks = 0;
         LOCH_RETURN(lochi_kernel_enter(kernel->module->device, LOCHI_KERNEL_RELAXED, &frame));

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows of tensors by index. The driver's copy_strided does it on the device. For a driver that cannot, the indices are
  * read, and each row is a copy. */
+#include "stream.h"
+#include <common/cancel.h>
 #include <loch/check.h>
 #include <loch/copy.h>
 #include <loch/driver.h>
@@ -124,7 +126,8 @@ static loch_status rows_check_tensors(const rows_ask *ask)
     return LOCH_OK;
 }
 
-/* Reads the layout of a side into strides in bytes. Rows have to be contiguous, and targets apart from each other. */
+/* Reads the layout of a side into strides in bytes. Rows have to be contiguous, and those of the target apart from each
+ * other. Strides that no element follows may have any value: those of empty tensors, and of axes of size 1. */
 static loch_status rows_read_side(const loch_tensor *tensor, bool is_target, ptrdiff_t *strides, size_t *row_bytes)
 {
     const size_t dimensions = loch_tensor_get_dimensions(tensor);
@@ -132,14 +135,15 @@ static loch_status rows_read_side(const loch_tensor *tensor, bool is_target, ptr
     const size_t element = loch_dtype_bytes(loch_tensor_get_dtype(tensor));
     size_t next = 1;
     for (size_t i = dimensions; i-- > 1;) {
-        if (shape[i] != 1 && given[i] != (int64_t)next) return rows_refuse("a row is not contiguous");
+        if (shape[i] != 1 && given[i] != (int64_t)next && loch_tensor_get_elements(tensor))
+            return rows_refuse("a row is not contiguous");
         strides[i] = (ptrdiff_t)(next * element);
         next *= (size_t)shape[i];
     }
     *row_bytes = next * element;
-    strides[0] = (ptrdiff_t)given[0] * (ptrdiff_t)element;
-    const size_t apart = (size_t)(strides[0] < 0 ? -strides[0] : strides[0]);
-    if (is_target && shape[0] > 1 && apart < *row_bytes) return rows_refuse("rows of the target share memory");
+    strides[0] = shape[0] > 1 ? (ptrdiff_t)given[0] * (ptrdiff_t)element : (ptrdiff_t)*row_bytes;
+    if (strides[0] < 0) return rows_refuse("rows do not run backwards");
+    if (is_target && (size_t)strides[0] < *row_bytes) return rows_refuse("rows of the target share memory");
     return LOCH_OK;
 }
 
@@ -165,11 +169,10 @@ static loch_status rows_read(rows_ask *ask, loch_indexing indexing)
     work->run = rows_run;
     work->indexing = indexing;
     work->index_type = loch_tensor_get_dtype(indices);
-    work->index_stride = (ptrdiff_t)loch_tensor_get_strides(indices)[0] * (ptrdiff_t)loch_dtype_bytes(work->index_type);
+    work->index_stride = (ptrdiff_t)loch_dtype_bytes(work->index_type);
+    if (work->sizes[0] > 1) work->index_stride *= (ptrdiff_t)loch_tensor_get_strides(indices)[0];
     work->index_limit = (size_t)loch_tensor_get_size(chosen, 0);
-    return work->index_stride < 0 || work->to_strides[0] < 0 || work->from_strides[0] < 0
-               ? rows_refuse("rows and indices do not run backwards")
-               : LOCH_OK;
+    return work->index_stride < 0 ? rows_refuse("indices do not run backwards") : LOCH_OK;
 }
 
 /* Returns the end of the bytes of a tensor that has elements, none of whose strides are negative. */
@@ -182,11 +185,21 @@ static uintptr_t rows_end(const loch_tensor *tensor, const void *address)
     return end + element;
 }
 
+/* Tells whether the rows of both sides lie side by side, as columns of one matrix do. */
+static bool rows_are_columns(const rows_ask *ask)
+{
+    const size_t pitch = (size_t)ask->work.to_strides[0];
+    if (!pitch || (size_t)ask->work.from_strides[0] != pitch) return false;
+    const uintptr_t to = (uintptr_t)ask->work.to, from = (uintptr_t)ask->work.from;
+    const size_t distance = from >= to ? (from - to) % pitch : (pitch - (to - from) % pitch) % pitch;
+    return distance >= ask->row_bytes && distance + ask->row_bytes <= pitch;
+}
+
 static loch_status rows_check_apart(const rows_ask *ask)
 {
     const loch_strided *work = &ask->work;
     const uintptr_t start = (uintptr_t)work->to, end = rows_end(ask->tensors[ROWS_TO], work->to);
-    if (start < rows_end(ask->tensors[ROWS_FROM], work->from) && (uintptr_t)work->from < end)
+    if (start < rows_end(ask->tensors[ROWS_FROM], work->from) && (uintptr_t)work->from < end && !rows_are_columns(ask))
         return rows_refuse("target and source share memory");
     if (start < rows_end(ask->tensors[ROWS_INDICES], work->indices) && (uintptr_t)work->indices < end)
         return rows_refuse("target and indices share memory");
@@ -195,8 +208,7 @@ static loch_status rows_check_apart(const rows_ask *ask)
 
 /* --- the whole --- */
 
-/* Tells whether the handle of a stream is what its driver gave. A driver with other handles has no slot for rows yet.
- * */
+/* Tells whether the handle of a stream is what its driver gave. Drivers with other handles copy row by row. */
 static bool rows_has_handles(const loch_driver *driver)
 {
     const loch_driver *cpu = loch_driver_find("cpu");
@@ -229,6 +241,7 @@ static loch_status rows_queue(rows_ask *ask)
 /* Pins the tensors, queues the work, and unpins them, which records the use. */
 static loch_status rows_do_pinned(rows_ask *ask)
 {
+    LOCHI_NOT_CANCELLED;
     loch_status status = LOCH_OK;
     size_t pinned = 0;
     for (; pinned < ROWS_TENSORS && status == LOCH_OK; pinned += status == LOCH_OK) {
@@ -259,6 +272,7 @@ static loch_status rows_do(loch_indexing indexing, loch_tensor *to, loch_tensor 
     ask.device = loch_tensor_get_device(to);
     if (stream && ask.device && loch_stream_get_device(stream) != ask.device)
         return rows_refuse("the stream is of another device");
+    if (stream) LOCH_RETURN(lochi_kernel_check_stream(stream));
     if (!stream && ask.device) ask.stream = loch_stream_get_default(ask.device);
     if (!loch_tensor_get_elements(to) || !loch_tensor_get_elements(indices)) return LOCH_OK;
     if (!loch_tensor_get_elements(from)) /* all indices are out of range */

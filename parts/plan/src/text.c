@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define TEXT_CHUNK ((size_t)1 << 16)
@@ -61,44 +59,21 @@ bool plan_text_number(const char *text, const char *end, uint64_t *out)
 
 loch_status plan_sink_open(const char *path, plan_sink *sink)
 {
-    struct stat found;
-    *sink = (plan_sink){.path = path};
     if (!strcmp(path, "-")) {
-        sink->file = stdout;
+        *sink = (plan_sink){.file = stdout, .whole = {.path = "standard output", .number = -1}};
         return LOCH_OK;
     }
-    if (!stat(path, &found) && !S_ISREG(found.st_mode)) { /* a pipe or a terminal is written to as it is */
-        sink->file = fopen(path, "we");
-        return sink->file ? LOCH_OK : text_fail(path);
-    }
-    const size_t length = strlen(path);
-    sink->temporary = plan_alloc(length + 8, 1);
-    if (!sink->temporary)
-        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for its name", path);
-    memcpy(sink->temporary, path, length);
-    memcpy(sink->temporary + length, ".XXXXXX", 8);
-    const mode_t mask = umask(0);
-    umask(mask);
-    const int file = mkostemp(sink->temporary, O_CLOEXEC);
-    if (file >= 0 && !fchmod(file, 0666 & ~mask)) sink->file = fdopen(file, "w");
-    if (sink->file) return LOCH_OK;
-    const loch_status status = text_fail(path);
-    if (file >= 0) {
-        close(file);
-        unlink(sink->temporary);
-    }
-    plan_free(sink->temporary);
-    return status;
+    sink->file = NULL;
+    loch_status status = lochi_new_file_open(&sink->whole, path);
+    if (status == LOCH_OK) status = lochi_new_file_open_stream(&sink->whole, &sink->file);
+    return status == LOCH_OK ? LOCH_OK : lochi_new_file_close(&sink->whole, status);
 }
 
 loch_status plan_sink_close(plan_sink *sink)
 {
-    loch_status status = LOCH_OK;
-    if (fflush(sink->file) || ferror(sink->file)) status = text_fail(sink->path);
-    if (sink->file != stdout && fclose(sink->file) && status == LOCH_OK) status = text_fail(sink->path);
-    if (sink->temporary && status == LOCH_OK && rename(sink->temporary, sink->path)) status = text_fail(sink->path);
-    if (sink->temporary && status != LOCH_OK) unlink(sink->temporary);
-    plan_free(sink->temporary);
-    *sink = (plan_sink){.file = NULL};
-    return status;
+    const bool is_written = !fflush(sink->file) && !ferror(sink->file);
+    loch_status status = is_written ? LOCH_OK : lochi_new_file_fail(&sink->whole, errno);
+    if (sink->file != stdout && fclose(sink->file) && status == LOCH_OK)
+        status = lochi_new_file_fail(&sink->whole, errno);
+    return lochi_new_file_close(&sink->whole, status);
 }

@@ -3,11 +3,9 @@
 #ifndef LOCH_PLAN_TEXT_H
 #define LOCH_PLAN_TEXT_H
 
-#include <loch/status.h>
+#include <common/new_file.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 /* Reads a whole file, or standard input for "-". The text ends with a zero. E_IO, E_HOST_MEMORY.
  * @param out  freed with plan_free */
@@ -19,14 +17,13 @@ bool plan_text_number(const char *text, const char *end, uint64_t *out);
 /* A file that is being written. */
 typedef struct plan_sink {
     FILE *file;
-    const char *path;
-    char *temporary; /* NULL for standard output */
+    lochi_new_file whole;
 } plan_sink;
 
-/* Opens a file for writing under a temporary name beside its own. */
+/* Opens a file that replaces the one at `path` when it is closed; "-" is standard output. E_IO. */
 loch_status plan_sink_open(const char *path, plan_sink *sink);
 
-/* Gives the file its name, or removes it if something failed. */
+/* Closes the file and gives it its name, or removes it if something failed. */
 loch_status plan_sink_close(plan_sink *sink);
 
 #endif

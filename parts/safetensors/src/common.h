@@ -3,8 +3,8 @@
 #ifndef SAFETENSORS_COMMON_H
 #define SAFETENSORS_COMMON_H
 
+#include <common/cancel.h>
 #include <loch/safetensors.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -29,24 +29,6 @@ static inline const char *safetensors_tail(const char *path)
         const loch_status tried = (call);                                                                              \
         if (tried != LOCH_OK) return tried;                                                                            \
     } while (0)
-
-static inline void safetensors_cancel_restore(const int *before)
-{
-    int held;
-    pthread_setcancelstate(*before, &held);
-}
-
-static inline int safetensors_cancel_hold(void)
-{
-    int before;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    return before;
-}
-
-/* Declares a variable that disables cancellation of the thread until the end of the block: files are opened, read and
- * written inside, which are cancellation points. */
-#define SAFETENSORS_NOT_CANCELLED                                                                                      \
-    __attribute__((cleanup(safetensors_cancel_restore), unused)) const int cancel_before = safetensors_cancel_hold()
 
 /* Copies a caller's struct, which may be shorter, over `out`, whose other members have their defaults. */
 static inline loch_status safetensors_read_options(const void *given, void *out, size_t bytes)

@@ -127,7 +127,7 @@ static loch_status load_tensor(const load_source *source, loch_buffer *mapped, l
 
 loch_status loch_safetensors_acquire_tensor(const loch_safetensors *file, const char *name, loch_tensor **out)
 {
-    SAFETENSORS_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!file || !name || !out)
         return SAFETENSORS_FAIL(INVALID, "a tensor of a safetensors file needs the file, a name and an output pointer");
@@ -202,7 +202,7 @@ static loch_status load_new(const load_source *source, const loch_safetensors_lo
 loch_status loch_safetensors_load(const loch_safetensors *file, const char *name,
                                   const loch_safetensors_load_options *options, loch_tensor **out)
 {
-    SAFETENSORS_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!file || !name || !out)
         return SAFETENSORS_FAIL(INVALID,
@@ -235,7 +235,7 @@ static loch_status load_check_shape(const load_source *source, const loch_tensor
 loch_status loch_safetensors_copy(const loch_safetensors *file, const char *name, loch_tensor *to,
                                   const loch_safetensors_load_options *options)
 {
-    SAFETENSORS_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     if (!file || !name || !to)
         return SAFETENSORS_FAIL(INVALID, "copying from a safetensors file needs the file, a name and a tensor");
     loch_safetensors_load_options how;
@@ -272,7 +272,7 @@ static loch_status load_parameter(const safetensors_entry *entry, loch_context *
 loch_status loch_safetensors_load_parameters(const loch_safetensors *file, loch_context *context,
                                              loch_parameter *const *parameters, size_t count)
 {
-    SAFETENSORS_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     if (!file || !context || (count && !parameters))
         return SAFETENSORS_FAIL(INVALID,
                                 "loading parameters from a safetensors file needs the file, a context and them");

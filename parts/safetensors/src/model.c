@@ -60,7 +60,7 @@ static loch_status model_load(const char *path, loch_access access, loch_safeten
 
 loch_status loch_safetensors_open(const char *path, const loch_safetensors_options *options, loch_safetensors **out)
 {
-    SAFETENSORS_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!path || !out)
         return SAFETENSORS_FAIL(INVALID, "opening a safetensors file needs a path and an output pointer");
@@ -81,7 +81,7 @@ loch_status loch_safetensors_open(const char *path, const loch_safetensors_optio
 void loch_safetensors_close(loch_safetensors *file)
 {
     if (!file) return;
-    SAFETENSORS_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     for (size_t i = 0; i < file->files_count; i++)
         safetensors_file_close(&file->files[i]);
     if (file->is_model) {

@@ -4,6 +4,7 @@
 #include "common.h"
 #include "file.h"
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>

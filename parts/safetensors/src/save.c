@@ -5,9 +5,9 @@
 #include "common.h"
 #include "model.h"
 #include "scan.h"
-#include "sink.h"
 #include "sort.h"
 #include "type.h"
+#include <common/new_file.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,7 +36,7 @@ typedef struct save_state {
     void **order; /* pointers to the items, and scratch for sorting them */
     size_t count;
     save_text header;
-    safetensors_sink sink;
+    lochi_new_file file;
     void *piece; /* of SAVE_PIECE bytes, when it was needed */
 } save_state;
 
@@ -160,7 +160,7 @@ static loch_status save_piece(save_state *save, void *elements, size_t bytes, si
                 at[i + j] = at[i + element - 1 - j];
                 at[i + element - 1 - j] = byte;
             }
-    return safetensors_sink_write(&save->sink, elements, bytes);
+    return lochi_new_file_write(&save->file, elements, bytes);
 }
 
 /* Writes elements that the host can read in one run. */
@@ -168,7 +168,7 @@ static loch_status save_in_place(save_state *save, loch_tensor *tensor)
 {
     loch_mapping mapping;
     SAFETENSORS_TRY(loch_tensor_map(tensor, LOCH_MAP_READ, save->how.stream, &mapping));
-    const loch_status status = safetensors_sink_write(&save->sink, mapping.address, loch_tensor_get_bytes(tensor));
+    const loch_status status = lochi_new_file_write(&save->file, mapping.address, loch_tensor_get_bytes(tensor));
     const loch_status unmapped = loch_tensor_unmap(&mapping, save->how.stream);
     return status == LOCH_OK ? unmapped : status;
 }
@@ -230,8 +230,8 @@ static loch_status save_write(save_state *save)
     unsigned char length[8];
     for (size_t i = 0; i < sizeof length; i++)
         length[i] = (unsigned char)((uint64_t)save->header.length >> (8 * i));
-    SAFETENSORS_TRY(safetensors_sink_write(&save->sink, length, sizeof length));
-    SAFETENSORS_TRY(safetensors_sink_write(&save->sink, save->header.text, save->header.length));
+    SAFETENSORS_TRY(lochi_new_file_write(&save->file, length, sizeof length));
+    SAFETENSORS_TRY(lochi_new_file_write(&save->file, save->header.text, save->header.length));
     for (size_t i = 0; i < save->count; i++)
         SAFETENSORS_TRY(save_elements(save, ((const save_item *)save->order[i])->tensor));
     return LOCH_OK;
@@ -328,16 +328,16 @@ static loch_status save_prepare(save_state *save, const char *const *names, loch
 loch_status loch_safetensors_save(const char *path, const char *const *names, loch_tensor *const *tensors, size_t count,
                                   const loch_safetensors_save_options *options)
 {
-    SAFETENSORS_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     if (!path || (count && (!names || !tensors)))
         return SAFETENSORS_FAIL(INVALID, "saving a safetensors file needs a path, names and tensors");
     save_state save = {.path = path, .count = count, .how = {.size = sizeof save.how}};
     SAFETENSORS_TRY(safetensors_read_options(options, &save.how, sizeof save.how));
     loch_status status = save_prepare(&save, names, tensors);
     if (status == LOCH_OK) {
-        status = safetensors_sink_open(&save.sink, path);
+        status = lochi_new_file_open(&save.file, path);
         if (status == LOCH_OK) status = save_write(&save);
-        status = safetensors_sink_close(&save.sink, status);
+        status = lochi_new_file_close(&save.file, status);
     }
     free(save.piece);
     free(save.header.text);

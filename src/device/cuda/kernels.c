@@ -3,7 +3,6 @@
  * own, which is looked for once, on first use: among the libraries of the program, beside this library, by name.
  * Without it, copies go through the host. */
 #include "device/cuda/kernels.h"
-#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/logging.h"
 #include "device/cuda/cuda.h"

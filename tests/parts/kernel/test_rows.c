@@ -3,6 +3,7 @@
  * calls that are refused. */
 #include "sim_fixture.h"
 #include <loch/rows.h>
+#include <pthread.h>
 
 enum { TABLE = 40, ROW = 6, TAKEN = 25 };
 
@@ -156,7 +157,110 @@ static void rows_are_captured(void **state)
     bed_close(&b);
 }
 
+/* A thread that is cancelled during the call ends behind it: locks of the driver are dropped, tensors unpinned. */
+static loch_status cancelled_copy(void *self, const loch_strided *work, void *stream)
+{
+    pthread_cancel(pthread_self());
+    pthread_testcancel();
+    return loch_driver_find("sim")->copy_strided(self, work, stream);
+}
+
+static void *gather_in_thread(void *user)
+{
+    const bed *b = user;
+    const loch_status status = loch_rows_gather(b->rows, b->table, b->indices, NULL);
+    pthread_testcancel();
+    return status == LOCH_OK ? NULL : user;
+}
+
+static void calls_are_no_cancellation_points(void **state)
+{
+    (void)state;
+    loch_driver driver = *loch_driver_find("sim");
+    driver.name = "cancels";
+    driver.copy_strided = cancelled_copy;
+    CHECK_OK(loch_driver_register(&driver));
+    bed b;
+    pthread_t thread;
+    void *result;
+    bed_open(&b, "cancels:64MiB,backed");
+    assert_int_equal(pthread_create(&thread, NULL, gather_in_thread, &b), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, PTHREAD_CANCELED);
+    expect_gathered(&b);
+    bed_close(&b);
+}
+
+/* --- layouts --- */
+
+/* Both halves of the columns of one matrix: no byte of the target is in the source. */
+static void columns_of_one_matrix_share_no_memory(void **state)
+{
+    (void)state;
+    bed b;
+    bed_open(&b, "sim:64MiB,backed");
+    loch_tensor *left, *right, *shifted, *first;
+    CHECK_OK(loch_tensor_slice(b.table, 1, 0, ROW / 2, 1, &left));
+    CHECK_OK(loch_tensor_slice(b.table, 1, ROW / 2, ROW, 1, &right));
+    CHECK_OK(loch_tensor_slice(b.table, 1, 1, 1 + ROW / 2, 1, &shifted));
+    CHECK_OK(loch_tensor_slice(left, 0, 5, 5 + TAKEN, 1, &first));
+    CHECK_OK(loch_rows_gather(first, right, b.indices, NULL));
+    CHECK_FAILS(loch_rows_gather(first, shifted, b.indices, NULL), INVALID);
+    CHECK_FAILS(loch_rows_scatter(shifted, first, b.indices, NULL), INVALID);
+    CHECK_FAILS(loch_rows_gather(first, left, b.indices, NULL), INVALID);
+    int16_t got[TABLE][ROW], wanted[TABLE][ROW];
+    memcpy(wanted, b.table_data, sizeof wanted);
+    for (int i = 0; i < TAKEN; i++)
+        for (int j = 0; j < ROW / 2; j++)
+            wanted[5 + i][j] = is_in(b.index_data[i]) ? b.table_data[b.index_data[i]][ROW / 2 + j] : 0;
+    CHECK_OK(loch_tensor_read(b.table, got, sizeof got, NULL));
+    assert_memory_equal(got, wanted, sizeof got);
+    loch_tensor *all[] = {left, right, shifted, first};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        loch_tensor_release(all[i]);
+    bed_close(&b);
+}
+
+/* Strides of axes with one index lead nowhere, so they may have any value. */
+static void single_rows_have_any_stride(void **state)
+{
+    (void)state;
+    bed b;
+    bed_open(&b, "sim:64MiB,backed");
+    const int64_t shape[] = {1, ROW}, strides[] = {-5, 1}, one = 1, back = -3;
+    loch_tensor *row, *index;
+    CHECK_OK(loch_tensor_create_in(loch_tensor_get_buffer(b.rows), 0, LOCH_I16, 2, shape, strides, &row));
+    CHECK_OK(loch_tensor_create_in(loch_tensor_get_buffer(b.indices), 0, LOCH_I32, 1, &one, &back, &index));
+    assert_int_equal(loch_tensor_get_strides(row)[0], -5);
+    assert_int_equal(loch_tensor_get_strides(index)[0], -3);
+    CHECK_OK(loch_rows_gather(row, b.table, index, NULL));
+    int16_t got[ROW];
+    CHECK_OK(loch_tensor_read(row, got, sizeof got, NULL));
+    assert_memory_equal(got, b.table_data[b.index_data[0]], sizeof got);
+    loch_tensor_release(row);
+    loch_tensor_release(index);
+    bed_close(&b);
+}
+
 /* --- refusals --- */
+
+/* A closed stream has no handle: its work must not go to the default stream. */
+static void closed_streams_are_refused(void **state)
+{
+    (void)state;
+    bed b;
+    loch_stream *stream;
+    bed_open(&b, "sim:64MiB,backed");
+    CHECK_OK(loch_stream_create(b.device, NULL, &stream));
+    loch_stream_retain(stream);
+    loch_stream_close(stream);
+    CHECK_FAILS(loch_rows_scatter(b.table, b.rows, b.indices, stream), INVALID);
+    int16_t got[TABLE][ROW];
+    CHECK_OK(loch_tensor_read(b.table, got, sizeof got, NULL));
+    assert_memory_equal(got, b.table_data, sizeof got);
+    loch_stream_release(stream);
+    bed_close(&b);
+}
 
 static void calls_that_do_not_fit_are_refused(void **state)
 {
@@ -214,6 +318,14 @@ static void empty_tensors_are_no_failure(void **state)
     assert_memory_equal(got, zero, sizeof got);
     loch_tensor_release(empty);
     loch_tensor_release(no_indices);
+    const int64_t flat_shape[] = {TAKEN, 2, 0}, flat_table_shape[] = {TABLE, 2, 0}; /* rows without elements */
+    loch_tensor *flat, *flat_table;
+    CHECK_OK(loch_tensor_create(LOCH_I16, 3, flat_shape, &on, &flat));
+    CHECK_OK(loch_tensor_create(LOCH_I16, 3, flat_table_shape, &on, &flat_table));
+    CHECK_OK(loch_rows_gather(flat, flat_table, b.indices, NULL));
+    CHECK_OK(loch_rows_scatter(flat_table, flat, b.indices, NULL));
+    loch_tensor_release(flat);
+    loch_tensor_release(flat_table);
     bed_close(&b);
 }
 
@@ -225,6 +337,10 @@ int main(void)
         cmocka_unit_test(a_driver_without_the_slot_copies_row_by_row),
         cmocka_unit_test(work_is_queued_and_recorded),
         cmocka_unit_test(rows_are_captured),
+        cmocka_unit_test(calls_are_no_cancellation_points),
+        cmocka_unit_test(columns_of_one_matrix_share_no_memory),
+        cmocka_unit_test(single_rows_have_any_stride),
+        cmocka_unit_test(closed_streams_are_refused),
         cmocka_unit_test(calls_that_do_not_fit_are_refused),
         cmocka_unit_test(empty_tensors_are_no_failure),
     };

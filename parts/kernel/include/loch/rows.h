@@ -9,11 +9,11 @@
  *    simulated devices do it on the host in stream order. Devices of other drivers read the indices first, wait for
  *    that, and copy row by row.
  *  - Target and source have one type, one number of dimensions, and equal sizes along all axes but the first. Each row
- *    is contiguous; the rows of a tensor may be apart.
+ *    is contiguous; the rows of a tensor may be apart, as in a slice of columns. Rows and indices do not run backwards.
  *  - Indices have one dimension and type i32 or i64. They are read when the stream gets there, so that they may be the
  *    result of earlier work.
  *  - An index out of range never leads to memory out of range, and is no failure. Negative indices are out of range.
- *  - Target and source do not share memory, nor do target and indices.
+ *  - Target and source do not share memory, nor do target and indices. Columns of one matrix do not.
  *  - The call queues the work on the stream, and records it as a use of all three. With a NULL stream it uses the
  *    default stream and waits. It may be captured on CUDA devices and simulated devices.
  */

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT */
+/* Files that are replaced as a whole: the contents go to a new file beside the old one, which takes its name at the
+ * end. A crash leaves the old file or the new one. Each part that writes files has a copy of this code: parts see only
+ * the public headers of Loch. */
+#include "new_file.h"
+#include "cancel.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <loch/check.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILE_PATH_SHOWN 120 /* bytes of a path in a sentence */
+#define FILE_WRITE_MAX ((size_t)1 << 30)
+
+/* Shows the end of a long path, and no part of a character: the name of the file tells more than the first folder. */
+loch_status lochi_new_file_fail(const lochi_new_file *file, int error)
+{
+    const size_t length = strlen(file->path);
+    const char *shown = file->path + (length > FILE_PATH_SHOWN ? length - FILE_PATH_SHOWN : 0);
+    while (shown > file->path && ((unsigned char)*shown & 0xC0) == 0x80)
+        shown++;
+    return loch_error_set(LOCH_E_IO, NULL, error, "%s cannot be written: %s", shown, strerror(error));
+}
+
+static int file_open_path(const char *path, int flags)
+{
+    for (;;) {
+        const int number = open(path, flags | O_WRONLY | O_CLOEXEC, 0666);
+        if (number >= 0 || errno != EINTR) return number;
+    }
+}
+
+static loch_status file_open_directly(lochi_new_file *file, int flags)
+{
+    file->number = file_open_path(file->path, flags);
+    return file->number >= 0 ? LOCH_OK : lochi_new_file_fail(file, errno);
+}
+
+/* Creates a new file in the folder of the final one, with a short name of its own. */
+static loch_status file_open_temporary(lochi_new_file *file)
+{
+    static atomic_ulong number;
+    const char *slash = strrchr(file->final, '/');
+    const int folder = slash ? (int)(slash + 1 - file->final) : 0;
+    for (int tries = 0; tries < 100; tries++) {
+        const int length = snprintf(file->temporary, sizeof file->temporary, "%.*s.loch-%ld-n%lu.tmp", folder,
+                                    file->final, (long)getpid(), atomic_fetch_add(&number, 1));
+        if (length < 0 || (size_t)length >= sizeof file->temporary)
+            errno = ENAMETOOLONG;
+        else
+            file->number = file_open_path(file->temporary, O_CREAT | O_EXCL);
+        if (file->number >= 0) return LOCH_OK;
+        if (errno != EEXIST) break;
+    }
+    const int error = errno;
+    file->temporary[0] = '\0';
+    return lochi_new_file_fail(file, error);
+}
+
+/* Opens a file beside an existing one, with its permissions. */
+static loch_status file_open_beside(lochi_new_file *file, const struct stat *about)
+{
+    if (faccessat(AT_FDCWD, file->path, W_OK, AT_EACCESS) != 0 || !realpath(file->path, file->final))
+        return lochi_new_file_fail(file, errno);
+    LOCH_RETURN(file_open_temporary(file));
+    (void)fchmod(file->number, about->st_mode & 07777); /* fails on file systems without permissions */
+    return LOCH_OK;
+}
+
+loch_status lochi_new_file_open(lochi_new_file *file, const char *path)
+{
+    LOCHI_NOT_CANCELLED;
+    struct stat about;
+    *file = (lochi_new_file){.path = path, .number = -1};
+    if (stat(path, &about) == 0) /* opening refuses a folder */
+        return S_ISREG(about.st_mode) ? file_open_beside(file, &about) : file_open_directly(file, 0);
+    if (errno != ENOENT) return lochi_new_file_fail(file, errno);
+    if (lstat(path, &about) == 0 && S_ISLNK(about.st_mode)) /* a link to a missing file */
+        return file_open_directly(file, O_CREAT);
+    if (!*path || strlen(path) >= sizeof file->final) return lochi_new_file_fail(file, *path ? ENAMETOOLONG : ENOENT);
+    strcpy(file->final, path);
+    return file_open_temporary(file);
+}
+
+loch_status lochi_new_file_write(const lochi_new_file *file, const void *from, size_t bytes)
+{
+    LOCHI_NOT_CANCELLED;
+    for (const char *at = from; bytes;) {
+        const ssize_t count = write(file->number, at, bytes < FILE_WRITE_MAX ? bytes : FILE_WRITE_MAX);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return lochi_new_file_fail(file, count < 0 ? errno : ENOSPC);
+        at += count;
+        bytes -= (size_t)count;
+    }
+    return LOCH_OK;
+}
+
+loch_status lochi_new_file_open_stream(const lochi_new_file *file, FILE **out)
+{
+    const int number = fcntl(file->number, F_DUPFD_CLOEXEC, 0);
+    *out = number >= 0 ? fdopen(number, "w") : NULL;
+    if (*out) return LOCH_OK;
+    const int error = errno;
+    if (number >= 0) close(number);
+    return lochi_new_file_fail(file, error);
+}
+
+/* Writes the folder with the new name in it to the disk. A failure is not reported: the file is in its place. */
+static void file_sync_folder(lochi_new_file *file)
+{
+    char *slash = strrchr(file->final, '/');
+    if (slash) slash[slash == file->final] = '\0';
+    const int folder = open(slash ? file->final : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return;
+    (void)fsync(folder);
+    close(folder);
+}
+
+loch_status lochi_new_file_close(lochi_new_file *file, loch_status status)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!file->path) return status;
+    if (status == LOCH_OK && file->temporary[0] && fsync(file->number) != 0) status = lochi_new_file_fail(file, errno);
+    if (file->number >= 0 && close(file->number) != 0 && errno != EINTR && status == LOCH_OK)
+        status = lochi_new_file_fail(file, errno);
+    if (status == LOCH_OK && file->temporary[0] && rename(file->temporary, file->final) != 0)
+        status = lochi_new_file_fail(file, errno);
+    if (file->temporary[0] && status == LOCH_OK)
+        file_sync_folder(file);
+    else if (file->temporary[0])
+        unlink(file->temporary);
+    file->path = NULL;
+    return status;
+}
