@@ -274,7 +274,12 @@ static loch_status copy_inside(const copy_ask *ask)
     const lochi_transfer *transfer = &ask->transfer;
     const lochi_inside_types types = {ask->to->layout.dtype, ask->from->layout.dtype, ask->options.overflow};
     loch_stream *stream = copy_stream(ask);
-    LOCH_TRY_RETURN(lochi_inside_copy(stream, &transfer->strided, types, transfer->to, transfer->from));
+    const loch_status status = lochi_inside_copy(stream, &transfer->strided, types, transfer->to, transfer->from);
+    if (status == LOCH_E_UNSUPPORTED) return status;
+    if (status != LOCH_OK) { /* a part may be queued */
+        lochi_buffer_keep_after_failure(ask->to->buffer, ask->from->buffer, stream);
+        return status;
+    }
     return ask->options.wait == LOCH_WAIT_END ? loch_stream_sync(stream) : copy_keep(ask);
 }
 

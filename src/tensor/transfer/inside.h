@@ -14,7 +14,7 @@ typedef struct lochi_inside_types {
 
 /* Queues a copy on a stream of the device. Both sides are in its memory, and no byte is both read and written. `to` and
  * `from` are the addresses of the elements with all indices 0. E_UNSUPPORTED, without a sentence: the driver cannot do
- * it. After a failure nothing is queued. */
+ * it. After another failure a part may be queued: a driver may need several launches. */
 loch_status lochi_inside_copy(const loch_stream *stream, const lochi_strided *strided, lochi_inside_types types,
                               char *to, const char *from);
 

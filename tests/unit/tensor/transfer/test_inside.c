@@ -142,6 +142,49 @@ static void a_driver_that_refuses_is_helped_by_the_host(void **state)
     assert_int_not_equal(loch_error_get()->status, LOCH_E_UNSUPPORTED);
 }
 
+/* A driver whose copy is several launches may fail behind the first of them. */
+static loch_status outside_half(void *self, const loch_strided *work, void *stream)
+{
+    const loch_status status = loch_driver_find("sim")->copy_strided(self, work, stream);
+    return status == LOCH_OK ? loch_error_set(LOCH_E_DRIVER, "half", 1, "the second launch failed") : status;
+}
+
+/* Returns the address of a new tensor, which is released again. */
+static void *address_of_next(const plane *p)
+{
+    void *address;
+    loch_tensor *next = make(p, LOCH_I16, 2, turned_shape);
+    CHECK_OK(loch_tensor_get_address(next, &address));
+    loch_tensor_release(next);
+    return address;
+}
+
+static void memory_is_kept_behind_a_copy_that_failed_half_way(void **state)
+{
+    (void)state;
+    loch_driver driver = *loch_driver_find("sim");
+    driver.name = "half";
+    driver.copy_strided = outside_half;
+    CHECK_OK(loch_driver_register(&driver));
+    plane p;
+    loch_stream *stream;
+    void *address;
+    plane_open(&p, "half:64MiB,backed,clock=stepped");
+    CHECK_OK(loch_stream_create(p.device, NULL, &stream));
+    assert_ptr_equal(address_of_next(&p), address_of_next(&p)); /* free memory is used again */
+    loch_tensor *narrow = make(&p, LOCH_I16, 2, turned_shape);
+    CHECK_OK(loch_tensor_get_address(narrow, &address));
+    const loch_tensor_copy_options queued = {.size = sizeof queued, .stream = stream};
+    CHECK_FAILS(loch_tensor_copy(narrow, p.turned, &queued), DRIVER);
+    assert_string_equal(loch_error_get()->sentence, "the second launch failed");
+    assert_int_equal(loch_stream_query(stream), LOCH_E_BUSY);
+    loch_tensor_release(narrow);
+    assert_ptr_not_equal(address_of_next(&p), address); /* the first launch still writes there */
+    CHECK_OK(loch_stream_sync(stream));
+    loch_stream_close(stream);
+    plane_close(&p);
+}
+
 /* A driver that was compiled before there were these slots has a shorter table. */
 static void a_driver_of_before_works(void **state)
 {
@@ -270,6 +313,7 @@ int main(void)
         cmocka_unit_test(a_simulated_device_does_it_in_one_call_each),
         cmocka_unit_test(a_driver_from_outside_supplies_them),
         cmocka_unit_test(a_driver_that_refuses_is_helped_by_the_host),
+        cmocka_unit_test(memory_is_kept_behind_a_copy_that_failed_half_way),
         cmocka_unit_test(a_driver_of_before_works),
         cmocka_unit_test(a_failure_is_the_callers),
         cmocka_unit_test(work_is_queued),
