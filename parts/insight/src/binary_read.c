@@ -94,7 +94,7 @@ static loch_status read_chunks(binary_reader *reader)
             const uint64_t kind = binary_get(head + 4, 4);
             if (binary_get(head, 4) != BINARY_CHUNK_MAGIC) continue;
             if (kind == BINARY_NAMES)
-                INSIGHT_TRY(binary_names_read(&reader->names, at + BINARY_CHUNK_HEADER_BYTES, end, pass));
+                LOCH_RETURN(binary_names_read(&reader->names, at + BINARY_CHUNK_HEADER_BYTES, end, pass));
             if (kind != BINARY_EVENTS || pass == 2) continue;
             const binary_chunk chunk = {binary_get(head + 8, 8), at, end, (uint32_t)binary_get(head + 24, 4), is_cut};
             if (!insight_array_append(&reader->chunks, &chunk, 1, sizeof chunk)) return read_no_memory(reader);
@@ -168,7 +168,7 @@ static loch_status read_merge(binary_reader *reader, read_visitor *visit, double
     for (uint32_t i = 0; i < reader->cursors.count; i++) {
         cursors[i] =
             (binary_cursor){.chunks = cursors[i].chunks, .count = cursors[i].count, .thread = cursors[i].thread};
-        INSIGHT_TRY(binary_advance(&reader->file, &cursors[i]));
+        LOCH_RETURN(binary_advance(&reader->file, &cursors[i]));
         if (!cursors[i].is_done) heap[reader->heap.count++] = i;
     }
     for (size_t i = reader->heap.count / 2; i > 0; i--)
@@ -176,14 +176,14 @@ static loch_status read_merge(binary_reader *reader, read_visitor *visit, double
     while (reader->heap.count) {
         binary_cursor *cursor = &cursors[heap[0]];
         const size_t chunk = cursor->at;
-        INSIGHT_TRY(visit(reader, cursor));
-        INSIGHT_TRY(binary_advance(&reader->file, cursor));
+        LOCH_RETURN(visit(reader, cursor));
+        LOCH_RETURN(binary_advance(&reader->file, cursor));
         if (cursor->is_done) heap[0] = heap[--reader->heap.count];
         read_sink(reader, 0);
         passed += cursor->at - chunk;
         if (++records % READ_PROGRESS_RECORDS || !reader->options->progress) continue;
         const double part = (double)passed / (double)reader->chunks.count;
-        INSIGHT_TRY(reader->options->progress(progress_from + part / 2, reader->options->user));
+        LOCH_RETURN(reader->options->progress(progress_from + part / 2, reader->options->user));
     }
     return LOCH_OK;
 }
@@ -270,7 +270,7 @@ static loch_status read_alloc(binary_reader *reader, const binary_record *record
                                   .allocator = (uint16_t)allocator,
                                   .stream = record->stream,
                                   .alignment = record->alignment};
-    INSIGHT_TRY(binary_names_find(&reader->names, LOCH_RECORDING_TAG, record->tag, &block.tag));
+    LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_TAG, record->tag, &block.tag));
     event->stream = record->stream;
     const uint32_t old = read_find(reader, allocator, record->address);
     if (read_is_live(reader, old)) {
@@ -279,7 +279,7 @@ static loch_status read_alloc(binary_reader *reader, const binary_record *record
             known->reserved[0] = INSIGHT_DROPPED_BLOCK;
             read_drop_event(reader, known->alloc_event);
         } else if (reader->file.has_addresses) {
-            INSIGHT_TRY(read_close(reader, old, event));
+            LOCH_RETURN(read_close(reader, old, event));
         }
     }
     if (old != LOCH_RECORDING_NONE && !reader->file.has_addresses &&
@@ -293,7 +293,7 @@ static loch_status read_move(binary_reader *reader, const binary_record *record,
     const uint64_t to = read_key(reader, read_block_at(reader, event->subject)->allocator, record->bytes);
     if (reader->file.has_addresses) {
         const uint32_t other = insight_map_find(&reader->blocks, to);
-        if (other != event->subject && read_is_live(reader, other)) INSIGHT_TRY(read_close(reader, other, event));
+        if (other != event->subject && read_is_live(reader, other)) LOCH_RETURN(read_close(reader, other, event));
         insight_map_remove(&reader->blocks,
                            read_key(reader, read_block_at(reader, event->subject)->allocator, record->address));
         if (!insight_map_set(&reader->blocks, to, event->subject)) return read_no_memory(reader);
@@ -306,7 +306,7 @@ static loch_status read_move(binary_reader *reader, const binary_record *record,
 static loch_status read_block(binary_reader *reader, const binary_record *record, loch_recording_event *event)
 {
     uint32_t allocator;
-    INSIGHT_TRY(binary_names_find(&reader->names, LOCH_RECORDING_ALLOCATOR, record->allocator, &allocator));
+    LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_ALLOCATOR, record->allocator, &allocator));
     event->stack = record->stack == LOCH_RECORDING_NONE ? record->stack : read_stack(reader, record->stack);
     if (record->kind == BINARY_ALLOC) return read_alloc(reader, record, event, allocator);
     event->subject = read_find(reader, allocator, record->address);
@@ -360,7 +360,7 @@ static loch_status read_other(binary_reader *reader, const binary_record *record
     uint32_t first = 0;
     const bool has_device = record->sub_kind >= BINARY_TAKEN && record->sub_kind <= BINARY_CALL;
     if (record->sub_kind < BINARY_LOST)
-        INSIGHT_TRY(binary_names_find(&reader->names, has_device ? LOCH_RECORDING_DEVICE : LOCH_RECORDING_ALLOCATOR,
+        LOCH_RETURN(binary_names_find(&reader->names, has_device ? LOCH_RECORDING_DEVICE : LOCH_RECORDING_ALLOCATOR,
                                       numbers[0], &first));
     event->stream = has_device ? (uint16_t)first : 0;
     event->subject = first;
@@ -377,7 +377,7 @@ static loch_status read_other(binary_reader *reader, const binary_record *record
     case BINARY_CALL:
         event->kind = LOCH_RECORDED_CALL;
         event->value = numbers[2];
-        INSIGHT_TRY(binary_names_find(&reader->names, LOCH_RECORDING_CALL, numbers[1], &event->subject));
+        LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_CALL, numbers[1], &event->subject));
         break;
     case BINARY_SLEEP: event->kind = LOCH_RECORDED_SLEEP; break;
     case BINARY_WAKE: event->kind = LOCH_RECORDED_WAKE; break;
@@ -413,8 +413,8 @@ static loch_status read_present(binary_reader *reader, const binary_cursor *curs
                                   .reserved = {READ_UNCONFIRMED}};
     uint32_t allocator;
     if (cursor->record.kind != BINARY_OTHER || cursor->record.sub_kind != BINARY_PRESENT) return LOCH_OK;
-    INSIGHT_TRY(binary_names_find(&reader->names, LOCH_RECORDING_ALLOCATOR, numbers[0], &allocator));
-    INSIGHT_TRY(binary_names_find(&reader->names, LOCH_RECORDING_TAG, numbers[3], &block.tag));
+    LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_ALLOCATOR, numbers[0], &allocator));
+    LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_TAG, numbers[3], &block.tag));
     if (read_find(reader, allocator, numbers[1]) != LOCH_RECORDING_NONE) return LOCH_OK;
     block.allocator = (uint16_t)allocator;
     const loch_recording_event event = {.stack = numbers[5] ? read_stack(reader, numbers[5] - 1) : LOCH_RECORDING_NONE,

@@ -470,7 +470,7 @@ static loch_status write_events(binary_writer *writer, const loch_recording_opti
             write_other(writer, chunk, event, ticks);
         else
             write_block(writer, chunk, event, ticks);
-        if (i % WRITE_PROGRESS_EVENTS == 0) INSIGHT_TRY(insight_progress(options, i, count));
+        if (i % WRITE_PROGRESS_EVENTS == 0) LOCH_RETURN(insight_progress(options, i, count));
     }
     return LOCH_OK;
 }

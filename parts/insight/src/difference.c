@@ -286,7 +286,7 @@ loch_status loch_recording_print_difference(const loch_recording *before, const 
 {
     insight_text out;
     difference all = {.before = before, .after = after};
-    INSIGHT_TRY(insight_text_begin(before && after ? before : NULL, format, text, bytes, length, &out));
+    LOCH_RETURN(insight_text_begin(before && after ? before : NULL, format, text, bytes, length, &out));
     const bool is_good = difference_print(&all, format, &out);
     insight_stats_free(&all.stats[0]);
     insight_stats_free(&all.stats[1]);

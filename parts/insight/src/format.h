@@ -4,14 +4,8 @@
 #define LOCH_INSIGHT_FORMAT_H
 
 #include "file.h"
+#include <loch/check.h>
 #include "recording.h"
-
-/* Returns the status of a call from the function around it, unless it is LOCH_OK. */
-#define INSIGHT_TRY(call)                                                                                              \
-    do {                                                                                                               \
-        const loch_status insight_status_ = (call);                                                                    \
-        if (insight_status_ != LOCH_OK) return insight_status_;                                                        \
-    } while (0)
 
 /* Fills an empty recording from the contents of a file. E_INVALID with a sentence that names the file and the place;
  * E_HOST_MEMORY. The caller calls insight_recording_finish. */

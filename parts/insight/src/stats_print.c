@@ -352,7 +352,7 @@ loch_status loch_recording_print(const loch_recording *recording, loch_format fo
 {
     insight_text out;
     insight_stats stats;
-    INSIGHT_TRY(insight_text_begin(recording, format, text, bytes, length, &out));
+    LOCH_RETURN(insight_text_begin(recording, format, text, bytes, length, &out));
     const bool is_good = insight_stats_compute(recording, &stats);
     if (is_good && format == LOCH_FORMAT_JSON)
         json_print(&out, recording, &stats);

@@ -81,7 +81,7 @@ static loch_status text_number(const text_reader *reader, text_word word, uint64
 static loch_status text_time(text_reader *reader, text_word word)
 {
     uint64_t us = 0;
-    INSIGHT_TRY(text_number(reader, word, &us));
+    LOCH_RETURN(text_number(reader, word, &us));
     if (us > TEXT_US_MAX) return text_fail(reader, "the time is too large");
     /* Events of several threads may be slightly out of order; the time never goes backwards. */
     if (us > reader->us) reader->us = us;
@@ -91,7 +91,7 @@ static loch_status text_time(text_reader *reader, text_word word)
 static loch_status text_stream(text_reader *reader, text_word word, uint16_t *out)
 {
     uint64_t number = 0;
-    INSIGHT_TRY(text_number(reader, word, &number));
+    LOCH_RETURN(text_number(reader, word, &number));
     uint32_t found = insight_map_find(&reader->streams, number);
     if (found == UINT32_MAX) {
         found = (uint32_t)reader->numbers.count;
@@ -108,7 +108,7 @@ static loch_status text_stream(text_reader *reader, text_word word, uint16_t *ou
 static loch_status text_block(const text_reader *reader, text_word word, uint32_t *out)
 {
     uint64_t id = 0;
-    INSIGHT_TRY(text_number(reader, word, &id));
+    LOCH_RETURN(text_number(reader, word, &id));
     *out = insight_map_find(&reader->ids, id);
     if (*out == UINT32_MAX) return text_fail_id(reader, id, "is not known");
     const loch_recording_block *block = (const loch_recording_block *)reader->recording->blocks.data + *out;
@@ -132,11 +132,11 @@ static loch_status text_extras(const text_reader *reader, const text_word *words
     for (size_t i = 0; i < count; i++) {
         if (word_starts(words[i], "align=")) {
             uint64_t alignment = 0;
-            INSIGHT_TRY(text_number(reader, (text_word){words[i].text + 6, words[i].length - 6}, &alignment));
+            LOCH_RETURN(text_number(reader, (text_word){words[i].text + 6, words[i].length - 6}, &alignment));
             if (!alignment || (alignment & (alignment - 1))) return text_fail(reader, "an alignment is a power of two");
             out->alignment = (uint8_t)__builtin_ctzll(alignment);
         } else if (word_starts(words[i], "tag=")) {
-            INSIGHT_TRY(text_tag(reader, (text_word){words[i].text + 4, words[i].length - 4}, &out->tag));
+            LOCH_RETURN(text_tag(reader, (text_word){words[i].text + 4, words[i].length - 4}, &out->tag));
         } else {
             return text_fail(reader, "an a line ends with align=N and tag=NAME at most");
         }
@@ -149,11 +149,11 @@ static loch_status text_read_alloc(text_reader *reader, const text_word *words, 
 {
     loch_recording_block block = {.id = 0};
     if (count < 5) return text_fail(reader, "an a line is \"a ID BYTES STREAM MICROSECONDS\"");
-    INSIGHT_TRY(text_number(reader, words[1], &block.id));
-    INSIGHT_TRY(text_number(reader, words[2], &block.bytes));
-    INSIGHT_TRY(text_stream(reader, words[3], &block.stream));
-    INSIGHT_TRY(text_time(reader, words[4]));
-    INSIGHT_TRY(text_extras(reader, words + 5, count - 5, &block));
+    LOCH_RETURN(text_number(reader, words[1], &block.id));
+    LOCH_RETURN(text_number(reader, words[2], &block.bytes));
+    LOCH_RETURN(text_stream(reader, words[3], &block.stream));
+    LOCH_RETURN(text_time(reader, words[4]));
+    LOCH_RETURN(text_extras(reader, words + 5, count - 5, &block));
     if (insight_map_find(&reader->ids, block.id) != UINT32_MAX)
         return text_fail_id(reader, block.id, "was allocated before");
     if (block.bytes > UINT64_MAX - reader->requested) return text_fail(reader, "the sum of all blocks overflows");
@@ -170,9 +170,9 @@ static loch_status text_read_use(text_reader *reader, const text_word *words, si
 {
     loch_recording_event event = {.kind = LOCH_RECORDED_USE, .stack = LOCH_RECORDING_NONE};
     if (count != 4) return text_fail(reader, "a u line is \"u ID STREAM MICROSECONDS\"");
-    INSIGHT_TRY(text_block(reader, words[1], &event.subject));
-    INSIGHT_TRY(text_stream(reader, words[2], &event.stream));
-    INSIGHT_TRY(text_time(reader, words[3]));
+    LOCH_RETURN(text_block(reader, words[1], &event.subject));
+    LOCH_RETURN(text_stream(reader, words[2], &event.stream));
+    LOCH_RETURN(text_time(reader, words[3]));
     event.time_ns = 1000 * reader->us;
     const uint32_t index = insight_recording_add_event(reader->recording, &event);
     return index == LOCH_RECORDING_NONE ? text_no_memory(reader) : LOCH_OK;
@@ -184,12 +184,12 @@ static loch_status text_read_free(text_reader *reader, const text_word *words, s
     loch_recording_event event = {.stack = LOCH_RECORDING_NONE};
     uint32_t index = 0;
     if (count != 3 && count != 4) return text_fail(reader, "an f line is \"f ID MICROSECONDS [STREAM]\"");
-    INSIGHT_TRY(text_block(reader, words[1], &index));
-    INSIGHT_TRY(text_time(reader, words[2]));
+    LOCH_RETURN(text_block(reader, words[1], &index));
+    LOCH_RETURN(text_time(reader, words[2]));
     const loch_recording_block *block = (const loch_recording_block *)reader->recording->blocks.data + index;
     event.stream = block->stream;
     if (count == 4) {
-        INSIGHT_TRY(text_stream(reader, words[3], &event.stream));
+        LOCH_RETURN(text_stream(reader, words[3], &event.stream));
         event.flags = 1;
     }
     reader->requested -= block->bytes;
@@ -227,7 +227,7 @@ static loch_status text_version(const text_reader *reader, const char *text, siz
     const size_t count = text_split(text + 1, length - 1, words);
     if (!count || !word_is(words[0], "loch-trace")) return LOCH_OK;
     if (count != 2) return text_fail(reader, "the version is \"# loch-trace 1\"");
-    INSIGHT_TRY(text_number(reader, words[1], &version));
+    LOCH_RETURN(text_number(reader, words[1], &version));
     if (version == TEXT_VERSION) return LOCH_OK;
     return text_fail(reader, "this version of traces is not known; version 1 is");
 }
@@ -235,7 +235,7 @@ static loch_status text_version(const text_reader *reader, const char *text, siz
 static loch_status text_line(text_reader *reader, const char *text, size_t length)
 {
     text_word words[TEXT_WORDS_MAX];
-    if (reader->line == 1) INSIGHT_TRY(text_version(reader, text, length));
+    if (reader->line == 1) LOCH_RETURN(text_version(reader, text, length));
     const size_t count = text_split(text, length, words);
     if (!count) return LOCH_OK;
     if (count > TEXT_WORDS_MAX) return text_fail(reader, "the line has too many words");

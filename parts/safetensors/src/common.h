@@ -4,6 +4,7 @@
 #define SAFETENSORS_COMMON_H
 
 #include <common/cancel.h>
+#include <loch/check.h>
 #include <loch/safetensors.h>
 #include <stdbool.h>
 #include <string.h>
@@ -22,13 +23,6 @@ static inline const char *safetensors_tail(const char *path)
         tail++;
     return tail;
 }
-
-/* Evaluates a call, and returns its status if it failed. */
-#define SAFETENSORS_TRY(call)                                                                                          \
-    do {                                                                                                               \
-        const loch_status tried = (call);                                                                              \
-        if (tried != LOCH_OK) return tried;                                                                            \
-    } while (0)
 
 /* Copies a caller's struct, which may be shorter, over `out`, whose other members have their defaults. */
 static inline loch_status safetensors_read_options(const void *given, void *out, size_t bytes)

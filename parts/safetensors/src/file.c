@@ -39,7 +39,7 @@ loch_status safetensors_file_read_length(safetensors_file *file, uint64_t *out)
     if (file->file_bytes < sizeof bytes)
         return SAFETENSORS_FAIL(CORRUPT, "%s is not a safetensors file: it has %llu bytes",
                                 safetensors_tail(file->path), (unsigned long long)file->file_bytes);
-    SAFETENSORS_TRY(safetensors_file_read(file, 0, bytes, sizeof bytes));
+    LOCH_RETURN(safetensors_file_read(file, 0, bytes, sizeof bytes));
     *out = 0;
     for (size_t i = sizeof bytes; i--;)
         *out = *out << 8 | bytes[i];
@@ -86,12 +86,12 @@ loch_status safetensors_file_load(safetensors_file *file, uint64_t length, loch_
                                 safetensors_tail(file->path), (unsigned long long)(length - left),
                                 (unsigned long long)length);
     file->data_start = sizeof length + length;
-    SAFETENSORS_TRY(safetensors_file_read_text(file, sizeof length, (size_t)length, &file->text));
-    SAFETENSORS_TRY(safetensors_header_read(file->path, file->text, (size_t)length, left - length, &file->header));
+    LOCH_RETURN(safetensors_file_read_text(file, sizeof length, (size_t)length, &file->text));
+    LOCH_RETURN(safetensors_header_read(file->path, file->text, (size_t)length, left - length, &file->header));
     safetensors_entry *entries = file->header.entries.items;
     for (size_t i = 0; i < file->header.entries.count; i++)
         entries[i].file = file;
-    SAFETENSORS_TRY(file_map(file, LOCH_READ_ONLY, &file->mapped));
+    LOCH_RETURN(file_map(file, LOCH_READ_ONLY, &file->mapped));
     if (access != LOCH_READ_ONLY) return file_map(file, access, &file->shown);
     file->shown = loch_buffer_retain(file->mapped);
     return LOCH_OK;

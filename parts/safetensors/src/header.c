@@ -55,8 +55,7 @@ static int header_compare_keys(const void *a, const void *b)
 
 loch_status safetensors_metadata_sort(const char *path, safetensors_metadata *metadata)
 {
-    SAFETENSORS_TRY(
-        header_sort(path, &metadata->pairs, sizeof(safetensors_pair), header_compare_keys, &metadata->by_key));
+    LOCH_RETURN(header_sort(path, &metadata->pairs, sizeof(safetensors_pair), header_compare_keys, &metadata->by_key));
     for (size_t i = 1; i < metadata->pairs.count; i++)
         if (header_compare_keys(metadata->by_key[i - 1], metadata->by_key[i]) == 0)
             return SAFETENSORS_FAIL(CORRUPT, "%s has the key \"%.60s\" twice in its metadata", safetensors_tail(path),
@@ -308,15 +307,15 @@ static loch_status header_check(const char *path, safetensors_header *header, ui
     for (size_t i = 0; i < count; i++) {
         entries[i].shape = entries[i].dimensions ? shape : &none;
         if (entries[i].dimensions) shape += entries[i].dimensions;
-        SAFETENSORS_TRY(header_check_entry(path, &entries[i]));
+        LOCH_RETURN(header_check_entry(path, &entries[i]));
     }
-    SAFETENSORS_TRY(header_sort(path, &header->entries, sizeof *entries, safetensors_compare_names, &header->by_name));
+    LOCH_RETURN(header_sort(path, &header->entries, sizeof *entries, safetensors_compare_names, &header->by_name));
     for (size_t i = 1; i < count; i++)
         if (safetensors_compare_names(header->by_name[i - 1], header->by_name[i]) == 0)
             return SAFETENSORS_FAIL(CORRUPT, "%s has two tensors with the name \"%.60s\"", safetensors_tail(path),
                                     header->by_name[i]->name);
-    SAFETENSORS_TRY(header_sort(path, &header->entries, sizeof *entries, header_compare_places, &header->by_place));
-    SAFETENSORS_TRY(header_check_places(path, header, data_bytes));
+    LOCH_RETURN(header_sort(path, &header->entries, sizeof *entries, header_compare_places, &header->by_place));
+    LOCH_RETURN(header_check_places(path, header, data_bytes));
     return safetensors_metadata_sort(path, &header->metadata);
 }
 

@@ -152,8 +152,8 @@ static loch_status index_open_files(loch_safetensors *model, safetensors_pair *c
             end++;
         safetensors_file *file = &model->files[model->files_count++];
         file->number = -1;
-        SAFETENSORS_TRY(index_open_file(model, weights[first]->value, access, file));
-        SAFETENSORS_TRY(index_mark(model, file, &weights[first], end - first));
+        LOCH_RETURN(index_open_file(model, weights[first]->value, access, file));
+        LOCH_RETURN(index_mark(model, file, &weights[first], end - first));
     }
     return LOCH_OK;
 }
@@ -184,7 +184,7 @@ static loch_status index_gather(loch_safetensors *model, const safetensors_array
         room[i] = &pairs[i];
     safetensors_sort(room, room + weights->count, weights->count, index_compare_files);
     model->count = weights->count;
-    SAFETENSORS_TRY(index_open_files(model, (safetensors_pair *const *)room, access));
+    LOCH_RETURN(index_open_files(model, (safetensors_pair *const *)room, access));
     return index_list(model, room);
 }
 

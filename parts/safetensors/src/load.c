@@ -56,7 +56,7 @@ static loch_status load_find(const safetensors_entry *entry, const loch_safetens
 {
     *out = load_whole(entry);
     if (!how->axis && !how->start && !how->count) return LOCH_OK;
-    SAFETENSORS_TRY(load_read_part(how, out));
+    LOCH_RETURN(load_read_part(how, out));
     const int64_t size = out->shape[out->axis];
     for (int i = 0; i < out->axis; i++)
         out->is_scattered |= out->shape[i] != 1;
@@ -75,25 +75,15 @@ static bool load_is_swapped(const load_source *source)
     return __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ && loch_dtype_bytes(source->entry->type->dtype) > 1;
 }
 
-static void load_swap(char *elements, size_t bytes, size_t element)
-{
-    for (size_t i = 0; i < bytes; i += element)
-        for (size_t j = 0; j < element / 2; j++) {
-            const char byte = elements[i + j];
-            elements[i + j] = elements[i + element - 1 - j];
-            elements[i + element - 1 - j] = byte;
-        }
-}
-
 /* Reads the run of a source from the file into a tensor that the host can access, contiguous and of the file's type. */
 static loch_status load_read(const load_source *source, loch_tensor *to, loch_stream *stream)
 {
     loch_mapping mapping;
-    SAFETENSORS_TRY(loch_tensor_map(to, LOCH_MAP_WRITE, stream, &mapping));
+    LOCH_RETURN(loch_tensor_map(to, LOCH_MAP_WRITE, stream, &mapping));
     const loch_status status =
         safetensors_file_read(source->entry->file, source->offset, mapping.address, source->bytes);
-    if (status == LOCH_OK && load_is_swapped(source))
-        load_swap(mapping.address, source->bytes, loch_dtype_bytes(source->entry->type->dtype));
+    if (status == LOCH_OK)
+        safetensors_swap(mapping.address, source->bytes, loch_dtype_bytes(source->entry->type->dtype));
     const loch_error failed = *loch_error_get();
     const loch_status unmapped = loch_tensor_unmap(&mapping, stream);
     if (status == LOCH_OK) return unmapped;
@@ -107,7 +97,7 @@ static loch_status load_run(const load_source *source, const int64_t *shape, loc
     const loch_dtype dtype = entry->type->dtype;
     if (source->bytes && source->offset % loch_dtype_bytes(dtype) == 0 && !load_is_swapped(source))
         return loch_tensor_create_in(mapped, (size_t)source->offset, dtype, entry->dimensions, shape, NULL, out);
-    SAFETENSORS_TRY(loch_tensor_create(dtype, entry->dimensions, shape, NULL, out));
+    LOCH_RETURN(loch_tensor_create(dtype, entry->dimensions, shape, NULL, out));
     const loch_status status = source->bytes ? load_read(source, *out, NULL) : LOCH_OK;
     if (status != LOCH_OK) loch_tensor_clear(out);
     return status;
@@ -118,7 +108,7 @@ static loch_status load_tensor(const load_source *source, loch_buffer *mapped, l
 {
     if (!source->is_scattered) return load_run(source, source->shape, mapped, out);
     loch_tensor *whole;
-    SAFETENSORS_TRY(load_run(source, source->entry->shape, mapped, &whole));
+    LOCH_RETURN(load_run(source, source->entry->shape, mapped, &whole));
     const loch_status status =
         loch_tensor_slice(whole, source->axis, source->start, source->start + source->count, 1, out);
     loch_tensor_release(whole);
@@ -132,7 +122,7 @@ loch_status loch_safetensors_acquire_tensor(const loch_safetensors *file, const 
     if (!file || !name || !out)
         return SAFETENSORS_FAIL(INVALID, "a tensor of a safetensors file needs the file, a name and an output pointer");
     const safetensors_entry *entry;
-    SAFETENSORS_TRY(safetensors_model_find(file, name, &entry));
+    LOCH_RETURN(safetensors_model_find(file, name, &entry));
     const load_source source = load_whole(entry);
     return load_tensor(&source, entry->file->shown, out);
 }
@@ -142,7 +132,7 @@ loch_status loch_safetensors_acquire_tensor(const loch_safetensors *file, const 
 static loch_status load_read_options(const loch_safetensors_load_options *given, loch_safetensors_load_options *out)
 {
     *out = (loch_safetensors_load_options){.size = sizeof *out};
-    SAFETENSORS_TRY(safetensors_read_options(given, out, sizeof *out));
+    LOCH_RETURN(safetensors_read_options(given, out, sizeof *out));
     if (out->dtype != LOCH_DTYPE_NONE && !loch_dtype_bytes(out->dtype))
         return SAFETENSORS_FAIL(INVALID, "%d is not a loch_dtype", (int)out->dtype);
     return LOCH_OK;
@@ -155,7 +145,7 @@ static loch_status load_read_pieces(const load_source *source, loch_tensor *to)
     const size_t element = loch_dtype_bytes(source->entry->type->dtype);
     loch_tensor *row, *part;
     loch_status status = LOCH_OK;
-    SAFETENSORS_TRY(loch_tensor_view(to, LOCH_SHAPE(-1), &row));
+    LOCH_RETURN(loch_tensor_view(to, LOCH_SHAPE(-1), &row));
     for (size_t first = 0; status == LOCH_OK && first < source->bytes; first += LOAD_PIECE) {
         const size_t left = source->bytes - first, bytes = left < LOAD_PIECE ? left : LOAD_PIECE;
         load_source piece = *source;
@@ -180,7 +170,7 @@ static loch_status load_into(const load_source *source, loch_tensor *to, loch_st
     if (is_plain && loch_tensor_is_on_host(to)) return load_read(source, to, stream);
     if (is_plain && !stream && source->bytes >= LOAD_READ_MIN) return load_read_pieces(source, to);
     loch_tensor *from;
-    SAFETENSORS_TRY(load_tensor(source, source->entry->file->mapped, &from));
+    LOCH_RETURN(load_tensor(source, source->entry->file->mapped, &from));
     const loch_tensor_copy_options copy = {.size = sizeof copy, .stream = stream, .overflow = overflow};
     const loch_status status = loch_tensor_copy(to, from, &copy);
     loch_tensor_release(from);
@@ -190,10 +180,10 @@ static loch_status load_into(const load_source *source, loch_tensor *to, loch_st
 static loch_status load_new(const load_source *source, const loch_safetensors_load_options *how, loch_tensor **out)
 {
     loch_tensor_options memory = {.size = sizeof memory};
-    SAFETENSORS_TRY(safetensors_read_options(how->memory, &memory, sizeof memory));
+    LOCH_RETURN(safetensors_read_options(how->memory, &memory, sizeof memory));
     memory.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* every byte is written */
-    SAFETENSORS_TRY(loch_tensor_create(how->dtype ? how->dtype : source->entry->type->dtype, source->entry->dimensions,
-                                       source->shape, &memory, out));
+    LOCH_RETURN(loch_tensor_create(how->dtype ? how->dtype : source->entry->type->dtype, source->entry->dimensions,
+                                   source->shape, &memory, out));
     const loch_status status = load_into(source, *out, memory.stream, how->overflow);
     if (status != LOCH_OK) loch_tensor_clear(out);
     return status;
@@ -210,9 +200,9 @@ loch_status loch_safetensors_load(const loch_safetensors *file, const char *name
     loch_safetensors_load_options how;
     const safetensors_entry *entry;
     load_source source;
-    SAFETENSORS_TRY(load_read_options(options, &how));
-    SAFETENSORS_TRY(safetensors_model_find(file, name, &entry));
-    SAFETENSORS_TRY(load_find(entry, &how, &source));
+    LOCH_RETURN(load_read_options(options, &how));
+    LOCH_RETURN(safetensors_model_find(file, name, &entry));
+    LOCH_RETURN(load_find(entry, &how, &source));
     return load_new(&source, &how, out);
 }
 
@@ -241,10 +231,10 @@ loch_status loch_safetensors_copy(const loch_safetensors *file, const char *name
     loch_safetensors_load_options how;
     const safetensors_entry *entry;
     load_source source;
-    SAFETENSORS_TRY(load_read_options(options, &how));
-    SAFETENSORS_TRY(safetensors_model_find(file, name, &entry));
-    SAFETENSORS_TRY(load_find(entry, &how, &source));
-    SAFETENSORS_TRY(load_check_shape(&source, to));
+    LOCH_RETURN(load_read_options(options, &how));
+    LOCH_RETURN(safetensors_model_find(file, name, &entry));
+    LOCH_RETURN(load_find(entry, &how, &source));
+    LOCH_RETURN(load_check_shape(&source, to));
     return load_into(&source, to, how.stream, how.overflow);
 }
 
@@ -263,7 +253,7 @@ static loch_status load_parameter(const safetensors_entry *entry, loch_context *
 {
     const load_source source = load_whole(entry);
     loch_tensor *from;
-    SAFETENSORS_TRY(load_tensor(&source, entry->file->mapped, &from));
+    LOCH_RETURN(load_tensor(&source, entry->file->mapped, &from));
     const loch_status status = loch_context_load(context, parameter, from);
     loch_tensor_release(from);
     return status;
@@ -279,15 +269,15 @@ loch_status loch_safetensors_load_parameters(const loch_safetensors *file, loch_
     const safetensors_entry *entry;
     for (size_t i = 0; i < count; i++) {
         if (!parameters[i]) return SAFETENSORS_FAIL(INVALID, "parameter %zu of %zu to load is NULL", i, count);
-        SAFETENSORS_TRY(safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
+        LOCH_RETURN(safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
     }
     for (size_t i = 0; i < count; i++) {
         if (i + 1 < count) {
-            SAFETENSORS_TRY(safetensors_model_find(file, loch_parameter_get_name(parameters[i + 1]), &entry));
+            LOCH_RETURN(safetensors_model_find(file, loch_parameter_get_name(parameters[i + 1]), &entry));
             load_read_ahead(entry);
         }
-        SAFETENSORS_TRY(safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
-        SAFETENSORS_TRY(load_parameter(entry, context, parameters[i]));
+        LOCH_RETURN(safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
+        LOCH_RETURN(load_parameter(entry, context, parameters[i]));
     }
     return LOCH_OK;
 }

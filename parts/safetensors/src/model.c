@@ -18,7 +18,7 @@ static bool model_is_index(uint64_t length)
 static loch_status model_load_one(loch_safetensors *file, uint64_t length, loch_access access)
 {
     safetensors_file *only = file->files;
-    SAFETENSORS_TRY(safetensors_file_load(only, length, access));
+    LOCH_RETURN(safetensors_file_load(only, length, access));
     file->by_name = only->header.by_name;
     file->by_place = only->header.by_place;
     file->count = only->header.entries.count;
@@ -35,7 +35,7 @@ static loch_status model_load_index(loch_safetensors *file, loch_access access)
         return SAFETENSORS_FAIL(CORRUPT, "%s is not an index: it has %llu bytes, and %llu are read at most",
                                 safetensors_tail(file->path), (unsigned long long)bytes,
                                 (unsigned long long)SAFETENSORS_HEADER_MAX);
-    SAFETENSORS_TRY(safetensors_file_read_text(index, 0, (size_t)bytes, &file->text));
+    LOCH_RETURN(safetensors_file_read_text(index, 0, (size_t)bytes, &file->text));
     safetensors_file_close(index);
     free(file->files);
     file->files = NULL;
@@ -53,8 +53,8 @@ static loch_status model_load(const char *path, loch_access access, loch_safeten
         return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for opening %s", safetensors_tail(path));
     file->files_count = 1;
     file->files->number = -1;
-    SAFETENSORS_TRY(safetensors_file_open(path, file->files));
-    SAFETENSORS_TRY(safetensors_file_read_length(file->files, &length));
+    LOCH_RETURN(safetensors_file_open(path, file->files));
+    LOCH_RETURN(safetensors_file_read_length(file->files, &length));
     return model_is_index(length) ? model_load_index(file, access) : model_load_one(file, length, access);
 }
 
@@ -65,7 +65,7 @@ loch_status loch_safetensors_open(const char *path, const loch_safetensors_optio
     if (!path || !out)
         return SAFETENSORS_FAIL(INVALID, "opening a safetensors file needs a path and an output pointer");
     loch_safetensors_options read = {.size = sizeof read};
-    SAFETENSORS_TRY(safetensors_read_options(options, &read, sizeof read));
+    LOCH_RETURN(safetensors_read_options(options, &read, sizeof read));
     if ((unsigned)read.access > LOCH_READ_ONLY)
         return SAFETENSORS_FAIL(INVALID, "the options for opening %s have an invalid `access`", safetensors_tail(path));
     loch_safetensors *file = calloc(1, sizeof *file);
@@ -156,7 +156,7 @@ loch_status loch_safetensors_walk(const loch_safetensors *file, loch_safetensors
     if (!file || !visitor) return SAFETENSORS_FAIL(INVALID, "loch_safetensors_walk needs a file and a visitor");
     for (size_t i = 0; i < file->count; i++) {
         const loch_safetensors_info info = model_describe(file->by_place[i]);
-        SAFETENSORS_TRY(visitor(&info, user));
+        LOCH_RETURN(visitor(&info, user));
     }
     return LOCH_OK;
 }
@@ -173,6 +173,6 @@ loch_status loch_safetensors_walk_metadata(const loch_safetensors *file, loch_sa
         return SAFETENSORS_FAIL(INVALID, "loch_safetensors_walk_metadata needs a file and a visitor");
     const safetensors_pair *pairs = file->metadata->pairs.items;
     for (size_t i = 0; i < file->metadata->pairs.count; i++)
-        SAFETENSORS_TRY(visitor(pairs[i].key, pairs[i].value, user));
+        LOCH_RETURN(visitor(pairs[i].key, pairs[i].value, user));
     return LOCH_OK;
 }

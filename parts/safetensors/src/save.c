@@ -150,24 +150,11 @@ static loch_status save_make_header(save_state *save)
 
 /* --- the elements --- */
 
-static loch_status save_piece(save_state *save, void *elements, size_t bytes, size_t element)
-{
-    char *at = elements;
-    if (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
-        for (size_t i = 0; i < bytes; i += element)
-            for (size_t j = 0; j < element / 2; j++) {
-                const char byte = at[i + j];
-                at[i + j] = at[i + element - 1 - j];
-                at[i + element - 1 - j] = byte;
-            }
-    return lochi_new_file_write(&save->file, elements, bytes);
-}
-
 /* Writes elements that the host can read in one run. */
 static loch_status save_in_place(save_state *save, loch_tensor *tensor)
 {
     loch_mapping mapping;
-    SAFETENSORS_TRY(loch_tensor_map(tensor, LOCH_MAP_READ, save->how.stream, &mapping));
+    LOCH_RETURN(loch_tensor_map(tensor, LOCH_MAP_READ, save->how.stream, &mapping));
     const loch_status status = lochi_new_file_write(&save->file, mapping.address, loch_tensor_get_bytes(tensor));
     const loch_status unmapped = loch_tensor_unmap(&mapping, save->how.stream);
     return status == LOCH_OK ? unmapped : status;
@@ -179,11 +166,12 @@ static loch_status save_elements(save_state *save, loch_tensor *tensor);
 static loch_status save_rows(save_state *save, loch_tensor *tensor, int64_t start, int64_t count)
 {
     loch_tensor *rows;
-    SAFETENSORS_TRY(loch_tensor_slice(tensor, 0, start, start + count, 1, &rows));
+    LOCH_RETURN(loch_tensor_slice(tensor, 0, start, start + count, 1, &rows));
     loch_status status = loch_tensor_read(rows, save->piece, loch_tensor_get_bytes(rows), save->how.stream);
-    if (status == LOCH_OK)
-        status =
-            save_piece(save, save->piece, loch_tensor_get_bytes(rows), loch_dtype_bytes(loch_tensor_get_dtype(rows)));
+    if (status == LOCH_OK) {
+        safetensors_swap(save->piece, loch_tensor_get_bytes(rows), loch_dtype_bytes(loch_tensor_get_dtype(rows)));
+        status = lochi_new_file_write(&save->file, save->piece, loch_tensor_get_bytes(rows));
+    }
     loch_tensor_release(rows);
     return status;
 }
@@ -199,7 +187,7 @@ static loch_status save_gathered(save_state *save, loch_tensor *tensor)
         status = save_rows(save, tensor, i, size - i < most ? size - i : most);
     for (int64_t i = 0; status == LOCH_OK && !most && i < size; i++) {
         loch_tensor *part;
-        SAFETENSORS_TRY(loch_tensor_index(tensor, 0, i, &part));
+        LOCH_RETURN(loch_tensor_index(tensor, 0, i, &part));
         status = save_elements(save, part);
         loch_tensor_release(part);
     }
@@ -217,7 +205,7 @@ static loch_status save_elements(save_state *save, loch_tensor *tensor)
     /* one axis of all elements gives full pieces, if the strides allow it */
     loch_tensor *row;
     if (!loch_tensor_get_dimensions(tensor) || loch_tensor_is_contiguous(tensor))
-        SAFETENSORS_TRY(loch_tensor_view(tensor, LOCH_SHAPE(-1), &row));
+        LOCH_RETURN(loch_tensor_view(tensor, LOCH_SHAPE(-1), &row));
     else
         row = loch_tensor_retain(tensor);
     const loch_status status = save_gathered(save, row);
@@ -230,10 +218,10 @@ static loch_status save_write(save_state *save)
     unsigned char length[8];
     for (size_t i = 0; i < sizeof length; i++)
         length[i] = (unsigned char)((uint64_t)save->header.length >> (8 * i));
-    SAFETENSORS_TRY(lochi_new_file_write(&save->file, length, sizeof length));
-    SAFETENSORS_TRY(lochi_new_file_write(&save->file, save->header.text, save->header.length));
+    LOCH_RETURN(lochi_new_file_write(&save->file, length, sizeof length));
+    LOCH_RETURN(lochi_new_file_write(&save->file, save->header.text, save->header.length));
     for (size_t i = 0; i < save->count; i++)
-        SAFETENSORS_TRY(save_elements(save, ((const save_item *)save->order[i])->tensor));
+        LOCH_RETURN(save_elements(save, ((const save_item *)save->order[i])->tensor));
     return LOCH_OK;
 }
 
@@ -291,7 +279,7 @@ static loch_status save_check_metadata(const save_state *save)
 
 static loch_status save_take_item(save_state *save, const char *name, loch_tensor *tensor, save_item *item)
 {
-    SAFETENSORS_TRY(save_check_text(save, name, "the name of a tensor"));
+    LOCH_RETURN(save_check_text(save, name, "the name of a tensor"));
     if (strcmp(name, "__metadata__") == 0)
         return SAFETENSORS_FAIL(INVALID, "a tensor for %s has the name \"__metadata__\", which the format reserves",
                                 safetensors_tail(save->path));
@@ -307,13 +295,13 @@ static loch_status save_take_item(save_state *save, const char *name, loch_tenso
 /* Takes the tensors, checks their names and orders them. */
 static loch_status save_prepare(save_state *save, const char *const *names, loch_tensor *const *tensors)
 {
-    SAFETENSORS_TRY(save_check_metadata(save));
+    LOCH_RETURN(save_check_metadata(save));
     save->items = calloc(save->count + 1, sizeof *save->items); /* + 1: none is a valid number */
     save->order = calloc(save->count + 1, 2 * sizeof *save->order);
     if (!save->items || !save->order)
         return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for writing %s", safetensors_tail(save->path));
     for (size_t i = 0; i < save->count; i++) {
-        SAFETENSORS_TRY(save_take_item(save, names[i], tensors[i], &save->items[i]));
+        LOCH_RETURN(save_take_item(save, names[i], tensors[i], &save->items[i]));
         save->order[i] = &save->items[i];
     }
     safetensors_sort(save->order, save->order + save->count, save->count, save_compare_names);
@@ -332,7 +320,7 @@ loch_status loch_safetensors_save(const char *path, const char *const *names, lo
     if (!path || (count && (!names || !tensors)))
         return SAFETENSORS_FAIL(INVALID, "saving a safetensors file needs a path, names and tensors");
     save_state save = {.path = path, .count = count, .how = {.size = sizeof save.how}};
-    SAFETENSORS_TRY(safetensors_read_options(options, &save.how, sizeof save.how));
+    LOCH_RETURN(safetensors_read_options(options, &save.how, sizeof save.how));
     loch_status status = save_prepare(&save, names, tensors);
     if (status == LOCH_OK) {
         status = lochi_new_file_open(&save.file, path);

@@ -43,3 +43,15 @@ const safetensors_type *safetensors_type_of(loch_dtype dtype)
         if (types[i].dtype == dtype) return &types[i];
     return NULL;
 }
+
+void safetensors_swap(void *elements, size_t bytes, size_t element)
+{
+    if (__BYTE_ORDER__ != __ORDER_BIG_ENDIAN__) return;
+    char *at = elements;
+    for (size_t i = 0; i < bytes; i += element)
+        for (size_t j = 0; j < element / 2; j++) {
+            const char byte = at[i + j];
+            at[i + j] = at[i + element - 1 - j];
+            at[i + element - 1 - j] = byte;
+        }
+}

@@ -19,4 +19,7 @@ const safetensors_type *safetensors_type_find(const char *name);
  * first. */
 const safetensors_type *safetensors_type_of(loch_dtype dtype);
 
+/* Turns the bytes of elements around, on machines that store the highest byte first: files have the lowest first. */
+void safetensors_swap(void *elements, size_t bytes, size_t element);
+
 #endif

@@ -4,7 +4,7 @@
  *  driver of libloch finds this library at run time, and calls these functions for its slots copy_strided and
  *  fill_strided. Programs have no need of them: they call loch_tensor_copy, loch_tensor_fill and loch/rows.h.
  *
- *  Nothing here calls libloch, so that a program with a static libloch can use the shared library.
+ *  Nothing here needs the state of libloch: a program with a static libloch can use the shared library.
  */
 #ifndef LOCH_KERNEL_SET_H
 #define LOCH_KERNEL_SET_H
