@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* What every function that saves a file keeps: links are followed, permissions stay, nothing is left behind, and the
- * umask of the process is not touched, because other threads create files at the same time. */
+ * umask of the process is not touched, because other threads create files at the same time. The call is no cancellation
+ * point. */
 #ifndef LOCH_TEST_REPLACED_H
 #define LOCH_TEST_REPLACED_H
 
 #include "test.h"
 #include <dirent.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -39,6 +41,34 @@ static inline mode_t test_permissions(const char *path)
     return S_ISLNK(about.st_mode) ? 0 : about.st_mode & 07777;
 }
 
+typedef struct test_save {
+    test_save_function *save;
+    void *user;
+    const char *path;
+    loch_status status;
+} test_save;
+
+static inline void *test_save_cancelled(void *user)
+{
+    test_save *save = user;
+    pthread_cancel(pthread_self());
+    save->status = save->save(save->path, save->user);
+    pthread_testcancel();
+    return NULL;
+}
+
+/* Saves in a thread that is cancelled: the cancellation has to wait for the end of the call. */
+static inline void test_saves_before_cancellation(test_save_function *function, void *user, const char *path)
+{
+    test_save save = {function, user, path, LOCH_E_CANCELLED};
+    pthread_t thread;
+    void *result;
+    assert_int_equal(pthread_create(&thread, NULL, test_save_cancelled, &save), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, PTHREAD_CANCELED);
+    assert_int_equal(save.status, LOCH_OK);
+}
+
 /* Saves to files with the name `name` in a folder of its own. */
 static inline void test_replaces_files(test_save_function *save, void *user, const char *name)
 {
@@ -55,6 +85,8 @@ static inline void test_replaces_files(test_save_function *save, void *user, con
     assert_int_equal(symlink(name, link), 0);
     CHECK_OK(save(link, user));
     assert_int_equal(test_permissions(link), 0); /* it is still a link */
+    assert_int_equal(test_permissions(path), 0604);
+    test_saves_before_cancellation(save, user, path);
     assert_int_equal(test_permissions(path), 0604);
     CHECK_FAILS(save(missing, user), IO);
     assert_non_null(strstr(loch_error_get()->sentence, missing));

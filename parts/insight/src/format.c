@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Chooses the reader by the contents of a file, and the writer by the ending of its name. */
 #include "format.h"
+#include <common/cancel.h>
 #include <string.h>
 
 typedef struct format_row {
@@ -61,6 +62,7 @@ static loch_status format_read_options(const loch_recording_options *options, lo
 
 loch_status loch_recording_load(const char *path, const loch_recording_options *options, loch_recording **out)
 {
+    LOCHI_NOT_CANCELLED;
     loch_recording_options read;
     insight_source source = {.path = path};
     if (out) *out = NULL;
@@ -86,6 +88,7 @@ loch_status loch_recording_load(const char *path, const loch_recording_options *
 loch_status loch_recording_save(const loch_recording *recording, const char *path,
                                 const loch_recording_options *options)
 {
+    LOCHI_NOT_CANCELLED;
     loch_recording_options write;
     insight_sink sink = {.path = path};
     if (!recording || !path) return loch_error_set(LOCH_E_INVALID, NULL, 0, "writing needs a recording and a path");

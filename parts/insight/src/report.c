@@ -6,6 +6,7 @@
 #include "report_web.h"
 #include "file.h"
 #include "format.h"
+#include <common/cancel.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -357,6 +358,7 @@ static bool report_write(FILE *file, const report_run *runs, size_t count, const
 loch_status loch_report_save(const loch_recording *const *recordings, size_t count, const char *path,
                              const loch_report_options *options)
 {
+    LOCHI_NOT_CANCELLED;
     loch_report_options read;
     report_run runs[2] = {{.recording = NULL}, {.recording = NULL}};
     insight_sink sink = {.path = path};

@@ -16,6 +16,7 @@
 #include "plan.h"
 #include "problem.h"
 #include "text.h"
+#include <common/cancel.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@
 
 loch_status loch_plan_save(const loch_plan *plan, const char *path)
 {
+    LOCHI_NOT_CANCELLED;
     plan_sink sink;
     if (!plan || !path) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a plan and a path are needed to save it");
     const loch_status status = plan_sink_open(path, &sink);
@@ -105,6 +107,7 @@ static loch_status save_parse(save_reader *reader, size_t bytes, loch_plan **out
 
 loch_status loch_plan_load(const char *path, loch_plan **out)
 {
+    LOCHI_NOT_CANCELLED;
     char *text;
     size_t bytes;
     if (!path || !out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a path and a place for the plan are needed");

@@ -3,6 +3,7 @@
 #include "memory.h"
 #include "problem.h"
 #include "text.h"
+#include <common/cancel.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -205,6 +206,7 @@ static loch_status table_read(table *t, size_t bytes)
 
 loch_status loch_plan_problem_load(const char *path, loch_plan_problem **out)
 {
+    LOCHI_NOT_CANCELLED;
     size_t bytes;
     if (!path || !out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a path and a place for the problem are needed");
     *out = NULL;

@@ -95,7 +95,7 @@ loch_status lochi_cuda_run_strided(void *self, const loch_strided *work, void *s
     if (result == 0) return LOCH_OK;
     if (result == KERNELS_NONE) return LOCH_E_UNSUPPORTED;
     if (result == KERNELS_NO_MEMORY) return LOCH_FAIL(HOST_MEMORY, "no host memory for a kernel");
-    return lochi_cuda_fail((cu_result)result, "cuLaunchKernel");
+    return lochi_cuda_fail((cu_result)result, "loading or launching a kernel");
 }
 
 void lochi_cuda_end_kernels(lochi_cuda_device *device)
