@@ -68,9 +68,10 @@ static loch_status describe_all(decoder_model *model)
         [UP] = {"up", shape->mlp, width},
         [DOWN] = {"down", width, shape->mlp},
     };
-    model->weights_count = FIRST_LAYER + shape->layers * LAYER_WEIGHTS + 2;
-    model->weights = calloc(model->weights_count, sizeof *model->weights);
+    const size_t count = FIRST_LAYER + shape->layers * LAYER_WEIGHTS + 2;
+    model->weights = calloc(count, sizeof *model->weights);
     if (!model->weights) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no memory for the list of weights");
+    model->weights_count = count;
     decoder_weight *weight = model->weights;
     describe(weight++, "embedding", shape->vocabulary, width);
     for (size_t layer = 0; layer < shape->layers; layer++)
@@ -129,16 +130,18 @@ static loch_status make(const decoder_model *model, size_t index, uint64_t seed,
         loch_tensor_create(LOCH_F32, dimensions_of(weight), (int64_t[]){weight->rows, weight->columns}, NULL, out));
     LOCH_RETURN(loch_tensor_get_address(*out, &address));
     const double scale = !weight->columns ? 0.1 : index == EMBEDDING ? 1 : sqrt(3.0 / (double)weight->columns);
-    for (size_t i = 0, at = 0; i < threads && at < elements; i++, at += each) {
+    loch_status status = LOCH_OK;
+    for (size_t i = 0, at = 0; i < threads && at < elements && status == LOCH_OK; i++, at += each) {
         parts[i] = (make_part){.to = (float *)address + at,
                                .seed = seed,
                                .first = n + at,
                                .count = elements - at < each ? elements - at : each,
                                .base = weight->columns ? 0 : 1,
                                .scale = scale};
-        LOCH_RETURN(loch_workers_run(workers, make_some, &parts[i], NULL));
+        status = loch_workers_run(workers, make_some, &parts[i], NULL);
     }
-    return loch_workers_wait(workers, NULL);
+    const loch_status made = loch_workers_wait(workers, NULL); /* tasks that were started use `parts` */
+    return status == LOCH_OK ? made : status;
 }
 
 /* --- files --- */

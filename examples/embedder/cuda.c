@@ -149,6 +149,16 @@ static size_t lay_out(cuda_run *run, void *workspace, size_t numbers_bytes)
     return at - (uintptr_t)workspace;
 }
 
+/* Queues a batch: numbers from the staging memory, and vectors back into it. */
+static loch_status queue_batch(const cuda_run *run, void *staging, size_t numbers_bytes, size_t vectors_bytes)
+{
+    const cuda_state *state = run->state;
+    LOCH_RETURN(loch_copy_on(run->tokens, staging, numbers_bytes, state->stream));
+    LOCH_RETURN(cuda_product_begin(state->product));
+    LOCH_RETURN(run_rows(run));
+    return loch_copy_on(staging, run->vectors, vectors_bytes, state->stream);
+}
+
 static loch_status cuda_run_batch(embedder_encoder *encoder, const token_batch *batch, float *vectors)
 {
     const cuda_state *state = encoder->state;
@@ -166,11 +176,11 @@ static loch_status cuda_run_batch(embedder_encoder *encoder, const token_batch *
     (void)lay_out(&run, loch_buffer_get_address(memory), numbers_bytes);
     void *staging = loch_buffer_get_address(host);
     write_numbers(batch, &run, staging);
-    LOCH_RETURN(loch_copy_on(run.tokens, staging, numbers_bytes, state->stream));
-    LOCH_RETURN(cuda_product_begin(state->product));
-    LOCH_RETURN(run_rows(&run));
-    LOCH_RETURN(loch_copy_on(staging, run.vectors, vectors_bytes, state->stream));
-    LOCH_RETURN(loch_stream_sync(state->stream));
+    const loch_status status = queue_batch(&run, staging, numbers_bytes, vectors_bytes);
+    const loch_error why = *loch_error_get();
+    const loch_status ended = loch_stream_sync(state->stream); /* also after a failure: the host writes there next */
+    if (status != LOCH_OK) return loch_error_set(status, why.driver, why.driver_code, "%s", why.sentence);
+    LOCH_RETURN(ended);
     memcpy(vectors, staging, vectors_bytes);
     return LOCH_OK;
 }
