@@ -205,7 +205,8 @@ static void layouts_and_types_give_what_the_host_does(void **state)
     assert_true(fills > 200);
 }
 
-/* Planes of all sizes around those of a tile, turned, in every pair of sizes of elements. */
+/* Planes of all sizes around those of a tile, turned, in every pair of sizes of elements; some targets have gaps between
+ * all elements, which tiles do not. */
 static void planes_are_turned(void **state)
 {
     (void)state;
@@ -217,8 +218,9 @@ static void planes_are_turned(void **state)
         const loch_dtype to = types[below(8)], from = below(2) ? to : types[below(8)];
         const size_t to_bytes = loch_dtype_bytes(to), from_bytes = loch_dtype_bytes(from);
         const size_t x = 16 + below(150), y = 16 + below(150), gap = below(3), planes = 1 + below(2);
-        const ptrdiff_t to_row = (ptrdiff_t)((y + gap) * to_bytes), from_row = (ptrdiff_t)((x + gap) * from_bytes);
-        if (planes * (x + 3) * (y + 3) * 8 + 64 > ARENA) continue;
+        const size_t to_step = (below(4) ? 1 : 2) * to_bytes;
+        const ptrdiff_t to_row = (ptrdiff_t)((y + gap) * to_step), from_row = (ptrdiff_t)((x + gap) * from_bytes);
+        if (planes * (x + 3) * (y + 3) * 16 + 64 > ARENA) continue;
         loch_strided work = {.size = sizeof work,
                              .to = to_arena + below(3) * to_bytes,
                              .from = from_arena + below(3) * from_bytes,
@@ -226,7 +228,7 @@ static void planes_are_turned(void **state)
                              .from_type = from,
                              .axes = 3,
                              .sizes = {planes, x, y},
-                             .to_strides = {(ptrdiff_t)x * to_row, to_row, (ptrdiff_t)to_bytes},
+                             .to_strides = {(ptrdiff_t)x * to_row, to_row, (ptrdiff_t)to_step},
                              .from_strides = {(ptrdiff_t)y * from_row, (ptrdiff_t)from_bytes, from_row}};
         do_naively(&work);
         assert_true(do_by_kernels(&work));
@@ -277,6 +279,36 @@ static void conversions_at_odd_addresses_have_no_kernel(void **state)
     assert_false(lochi_plan_make(&work, &done, &plan));
     work.to = to_arena;
     work.from = from_arena + 1;
+    done = 0;
+    assert_false(lochi_plan_make(&work, &done, &plan));
+}
+
+/* Indices at odd addresses have no kernel: the rows are copied one by one. */
+static void indices_at_odd_addresses_have_no_kernel(void **state)
+{
+    (void)state;
+    loch_strided work = {.size = sizeof work,
+                         .to = to_arena,
+                         .from = from_arena,
+                         .to_type = LOCH_F32,
+                         .from_type = LOCH_F32,
+                         .axes = 2,
+                         .sizes = {8, 4},
+                         .to_strides = {16, 4},
+                         .from_strides = {16, 4},
+                         .indexing = LOCH_INDEXING_GATHER,
+                         .index_type = LOCH_I64,
+                         .indices = from_arena + 1024,
+                         .index_stride = 8,
+                         .index_limit = 8};
+    size_t done = 0;
+    lochi_plan plan;
+    assert_true(lochi_plan_make(&work, &done, &plan));
+    work.indices = from_arena + 1028;
+    done = 0;
+    assert_false(lochi_plan_make(&work, &done, &plan));
+    work.indices = from_arena + 1024;
+    work.index_stride = 12;
     done = 0;
     assert_false(lochi_plan_make(&work, &done, &plan));
 }
@@ -404,6 +436,7 @@ int main(void)
         cmocka_unit_test(planes_are_turned),
         cmocka_unit_test(runs_of_16_bytes_are_turned_as_elements),
         cmocka_unit_test(conversions_at_odd_addresses_have_no_kernel),
+        cmocka_unit_test(indices_at_odd_addresses_have_no_kernel),
         cmocka_unit_test(long_work_is_cut),
         cmocka_unit_test(rows_are_gathered_and_scattered),
     };

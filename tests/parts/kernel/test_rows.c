@@ -136,6 +136,53 @@ static void work_is_queued_and_recorded(void **state)
     bed_close(&b);
 }
 
+static void the_version_of_the_target_rises(void **state)
+{
+    (void)state;
+    bed b;
+    bed_open(&b, "sim:64MiB,backed");
+    const uint64_t before = loch_buffer_get_version(loch_tensor_get_buffer(b.rows));
+    const uint64_t table = loch_buffer_get_version(loch_tensor_get_buffer(b.table));
+    CHECK_OK(loch_rows_gather(b.rows, b.table, b.indices, NULL));
+    assert_true(loch_buffer_get_version(loch_tensor_get_buffer(b.rows)) > before);
+    assert_int_equal(loch_buffer_get_version(loch_tensor_get_buffer(b.table)), table);
+    bed_close(&b);
+}
+
+/* The checker of a simulated device knows all that rows read and write: other streams may read indices and table
+ * meanwhile, and not write any row of the table or any index. */
+static void the_checker_knows_the_rows(void **state)
+{
+    (void)state;
+    bed b;
+    loch_stream *stream, *other;
+    loch_sim_violation violation;
+    bed_open(&b, "sim:64MiB,backed,clock=stepped");
+    const loch_tensor_options on = {.size = sizeof on, .device = b.device};
+    loch_tensor *copy, *copied_index, *unnamed;
+    CHECK_OK(loch_tensor_create(LOCH_I16, 2, table_shape, &on, &copy));
+    CHECK_OK(loch_tensor_create(LOCH_I32, 1, &taken, &on, &copied_index));
+    CHECK_OK(loch_tensor_slice(b.table, 0, 15, 16, 1, &unnamed)); /* no index names it */
+    CHECK_OK(loch_stream_create(b.device, NULL, &stream));
+    CHECK_OK(loch_stream_create(b.device, NULL, &other));
+    const loch_tensor_copy_options there = {.size = sizeof there, .stream = other};
+    CHECK_OK(loch_rows_gather(b.rows, b.table, b.indices, stream));
+    CHECK_OK(loch_tensor_copy(copy, b.table, &there));
+    CHECK_OK(loch_tensor_copy(copied_index, b.indices, &there));
+    assert_int_equal(sim_violations(b.device, &violation), 0);
+    CHECK_OK(loch_tensor_fill(unnamed, loch_scalar_of(1), other));
+    assert_int_equal(sim_violations(b.device, &violation), 1);
+    CHECK_OK(loch_tensor_fill(b.indices, loch_scalar_of(1), other));
+    assert_int_equal(sim_violations(b.device, &violation), 2);
+    CHECK_OK(loch_device_sync(b.device));
+    loch_tensor_release(copy);
+    loch_tensor_release(copied_index);
+    loch_tensor_release(unnamed);
+    loch_stream_close(stream);
+    loch_stream_close(other);
+    bed_close(&b);
+}
+
 static void rows_are_captured(void **state)
 {
     (void)state;
@@ -218,6 +265,26 @@ static void columns_of_one_matrix_share_no_memory(void **state)
     loch_tensor *all[] = {left, right, shifted, first};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         loch_tensor_release(all[i]);
+    bed_close(&b);
+}
+
+/* Rows that a target writes twice are refused; a source may repeat itself. */
+static void rows_of_a_target_are_apart(void **state)
+{
+    (void)state;
+    bed b;
+    bed_open(&b, "sim:64MiB,backed");
+    const int64_t strides[] = {ROW - 1, 1}, still[] = {0, 1};
+    loch_tensor *near, *repeated;
+    CHECK_OK(loch_tensor_create_in(loch_tensor_get_buffer(b.rows), 0, LOCH_I16, 2, rows_shape, strides, &near));
+    CHECK_OK(loch_tensor_create_in(loch_tensor_get_buffer(b.table), 0, LOCH_I16, 2, table_shape, still, &repeated));
+    CHECK_FAILS(loch_rows_gather(near, b.table, b.indices, NULL), INVALID);
+    CHECK_OK(loch_rows_gather(b.rows, repeated, b.indices, NULL));
+    for (int i = 1; i < TABLE; i++)
+        memcpy(b.table_data[i], b.table_data[0], sizeof b.table_data[0]);
+    expect_gathered(&b);
+    loch_tensor_release(near);
+    loch_tensor_release(repeated);
     bed_close(&b);
 }
 
@@ -339,6 +406,9 @@ int main(void)
         cmocka_unit_test(rows_are_captured),
         cmocka_unit_test(calls_are_no_cancellation_points),
         cmocka_unit_test(columns_of_one_matrix_share_no_memory),
+        cmocka_unit_test(rows_of_a_target_are_apart),
+        cmocka_unit_test(the_version_of_the_target_rises),
+        cmocka_unit_test(the_checker_knows_the_rows),
         cmocka_unit_test(single_rows_have_any_stride),
         cmocka_unit_test(closed_streams_are_refused),
         cmocka_unit_test(calls_that_do_not_fit_are_refused),

@@ -13,6 +13,7 @@ enum { RELAXED = 2, GLOBAL = 0, REFUSES_PTX = 222, OUT_OF_MEMORY = 2, ILLEGAL_AD
 static struct {
     int load_result, find_result, launch_result;
     int loads, unloads, launches, mode;
+    int asked; /* functions whose attributes were read: a driver that loads lazily loads them then */
     bool is_load_relaxed, has_mark, is_for_90;
     char name[64];
     unsigned blocks;
@@ -62,7 +63,10 @@ int cuModuleGetFunction(void **function, void *module, const char *name)
 
 int cuFuncGetAttribute(int *value, int attribute, void *function)
 {
-    (void)attribute, (void)function;
+    (void)attribute;
+    assert_ptr_equal(function, &fake.name);
+    assert_int_equal(fake.mode, RELAXED);
+    fake.asked++;
     *value = 1024;
     return 0;
 }
@@ -136,6 +140,7 @@ static void kernels_are_loaded_once(void **state)
     assert_string_equal(fake.name, "loch_chunks_4_2");
     assert_int_equal(fake.blocks, 1);
     assert_true(fake.is_load_relaxed);
+    assert_int_equal(fake.asked, 1);
     assert_false(fake.has_mark);
     work = conversion(LOCH_F16, LOCH_F32);
     assert_int_equal(loch_kernel_set_run(set, &work, NULL), 0);
