@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Every call of the system that the library makes fails in turn, once and for good: host memory, files, mappings,
- * threads. Every failure is told, nothing is held afterwards, and the file of a failed save is the old one. */
+ * threads. Every failure is told, nothing is held afterwards, and the file of a failed save is the old one. Reads and
+ * writes that signals interrupt or that come short are no failures. */
 #include "safetensors_fixture.h"
 
 #include <errno.h>
@@ -13,9 +14,26 @@
 static atomic_int fault_mode;
 static _Atomic uint64_t fault_after, fault_calls;
 
+/* A mode of its own: every second read and write is interrupted by a signal, the others come short. */
+enum { INTERRUPTED = 100 };
+
+static int fault_error(int error)
+{
+    return atomic_load(&fault_mode) == INTERRUPTED ? EINTR : error;
+}
+
+static size_t fault_shorten(size_t bytes)
+{
+    return atomic_load(&fault_mode) == INTERRUPTED && bytes > 1 ? bytes / 2 : bytes;
+}
+
 static bool fault_strikes(int error)
 {
     if (!atomic_load(&fault_mode)) return false;
+    if (atomic_load(&fault_mode) == INTERRUPTED) {
+        errno = error;
+        return error == EINTR && atomic_fetch_add(&fault_calls, 1) % 2 == 0;
+    }
     const uint64_t number = atomic_fetch_add(&fault_calls, 1), after = atomic_load(&fault_after);
     const bool is_hit = atomic_load(&fault_mode) == TEST_FAILING_ONCE ? number == after : number >= after;
     if (is_hit) errno = error;
@@ -35,8 +53,10 @@ FAULT(void *, malloc, (size_t bytes), (bytes), NULL, ENOMEM)
 FAULT(void *, calloc, (size_t count, size_t bytes), (count, bytes), NULL, ENOMEM)
 FAULT(void *, realloc, (void *address, size_t bytes), (address, bytes), NULL, ENOMEM)
 FAULT(char *, strdup, (const char *text), (text), NULL, ENOMEM)
-FAULT(ssize_t, pread, (int file, void *to, size_t bytes, off_t offset), (file, to, bytes, offset), -1, EIO)
-FAULT(ssize_t, write, (int file, const void *from, size_t bytes), (file, from, bytes), -1, ENOSPC)
+FAULT(ssize_t, pread, (int file, void *to, size_t bytes, off_t offset), (file, to, fault_shorten(bytes), offset), -1,
+      fault_error(EIO))
+FAULT(ssize_t, write, (int file, const void *from, size_t bytes), (file, from, fault_shorten(bytes)), -1,
+      fault_error(ENOSPC))
 FAULT(void *, mmap, (void *at, size_t bytes, int protection, int flags, int file, off_t offset),
       (at, bytes, protection, flags, file, offset), MAP_FAILED, ENOMEM)
 FAULT(int, fstat, (int file, struct stat *out), (file, out), -1, EIO)
@@ -182,12 +202,46 @@ static void a_failing_save_leaves_the_old_file(void **state)
     loch_tensor_release(tensor);
 }
 
+static void interrupted_calls_go_on(void **state)
+{
+    (void)state;
+    loch_safetensors *file;
+    loch_tensor *loaded, *again;
+    make_file();
+    atomic_store(&fault_calls, 0);
+    atomic_store(&fault_mode, INTERRUPTED);
+    const loch_status opened = loch_safetensors_open(fixture_path, NULL, &file);
+    const loch_status status = opened == LOCH_OK ? loch_safetensors_load(file, "long", NULL, &loaded) : opened;
+    atomic_store(&fault_mode, 0);
+    assert_int_equal(status, LOCH_OK);
+    CHECK_OK(loch_safetensors_load(file, "long", NULL, &again));
+    assert_memory_equal(loch_buffer_get_address(loch_tensor_get_buffer(loaded)),
+                        loch_buffer_get_address(loch_tensor_get_buffer(again)), loch_tensor_get_bytes(again));
+    loch_safetensors_close(file);
+    const uint64_t reads = atomic_exchange(&fault_calls, 0);
+    assert_true(reads > 30);
+    atomic_store(&fault_mode, INTERRUPTED);
+    const loch_status saved = run_save(loaded);
+    atomic_store(&fault_mode, 0);
+    assert_int_equal(saved, LOCH_OK);
+    assert_true(atomic_load(&fault_calls) > 30);
+    CHECK_OK(loch_safetensors_open(fixture_path, NULL, &file));
+    loch_tensor_clear(&again);
+    CHECK_OK(loch_safetensors_load(file, "new", NULL, &again));
+    assert_memory_equal(loch_buffer_get_address(loch_tensor_get_buffer(loaded)),
+                        loch_buffer_get_address(loch_tensor_get_buffer(again)), loch_tensor_get_bytes(again));
+    loch_safetensors_close(file);
+    loch_tensor_release(again);
+    loch_tensor_release(loaded);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(a_failing_load_is_told),
         FIXTURE_TEST(a_failing_model_is_told),
         FIXTURE_TEST(a_failing_save_leaves_the_old_file),
+        FIXTURE_TEST(interrupted_calls_go_on),
     };
     return cmocka_run_group_tests(tests, fixture_group_setup, fixture_group_teardown);
 }
