@@ -205,8 +205,8 @@ static void a_failing_save_leaves_the_old_file(void **state)
 static void interrupted_calls_go_on(void **state)
 {
     (void)state;
-    loch_safetensors *file;
-    loch_tensor *loaded, *again;
+    loch_safetensors *file = NULL;
+    loch_tensor *loaded = NULL, *again = NULL;
     make_file();
     atomic_store(&fault_calls, 0);
     atomic_store(&fault_mode, INTERRUPTED);
