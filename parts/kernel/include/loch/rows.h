@@ -13,7 +13,7 @@
  *  - Indices have one dimension and type i32 or i64. They are read when the stream gets there, so that they may be the
  *    result of earlier work.
  *  - An index out of range never leads to memory out of range, and is no failure. Negative indices are out of range.
- *  - Target and source do not share memory, nor do target and indices. Columns of one matrix do not.
+ *  - Target and source do not share memory, nor do target and indices. Different columns of one matrix share none.
  *  - The call queues the work on the stream, and records it as a use of all three. With a NULL stream it uses the
  *    default stream and waits. It may be captured on CUDA devices and simulated devices.
  */
