@@ -251,7 +251,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_pin(loch_buffer *buffer, loch_str
 
 /** Removes one pin after the work with the address was queued on `stream` (NULL: the default stream). A later move,
  *  and the free of the memory, are ordered after that work. Call loch_buffer_record_use first if another stream used
- *  the buffer. E_INVALID: a movable buffer is not pinned. Any thread. */
+ *  the buffer. If the work can neither be recorded nor waited for, the call fails and the pin stays. E_INVALID: a
+ *  movable buffer is not pinned. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_unpin(loch_buffer *buffer, loch_stream *stream);
 
 /** Returns how often a movable buffer has moved. An address obtained at another generation is stale. 0 for a buffer
