@@ -271,7 +271,7 @@ const tool_command tool_plan = {
     "FILE is a table in the format of MiniMalloc (id,lower,upper,size; .csv), or a recording: a trace, a file of\n"
     "the recorder or a memory snapshot of PyTorch.\n\n"
     "  --capacity BYTES  takes the first plan that fits; without it, looks for the smallest height\n"
-    "  --time SECONDS    time limit (default 10)\n"
+    "  --time SECONDS    time limit by the wall clock, not processor time (default 10)\n"
     "  --threads N       threads for parts that do not share a time (default 1)\n"
     "  --method NAME     auto, fast (no exact search) or greedy (by size, for comparisons)\n"
     "  -o FILE           writes the plan, or a table with offsets if the name ends in .csv\n"
