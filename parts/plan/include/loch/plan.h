@@ -109,7 +109,7 @@ typedef struct loch_plan_options {
     uint64_t capacity;        /**< bytes that the plan must fit into: the first plan that fits is taken; 0: the
                                    smallest height is searched */
     uint64_t time_limit_ns;   /**< time for the search, by the wall clock; 0: LOCH_PLAN_TIME_DEFAULT_NS; UINT64_MAX: no
-                                   limit */
+                                   limit. It is looked at after every fast round and every few nodes */
     size_t threads;           /**< threads of the search over parts that do not share a time; 0 means 1. A plan that
                                    is found within the time limit does not depend on it */
     loch_plan_method method;  /**< way to make the plan */
