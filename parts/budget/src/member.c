@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/* Members: the pool's pressure function asks for more, an observer of the device tells when the pool took or gave back
+ * memory. */
+#include "member.h"
+#include "text.h"
+#include <errno.h>
+#include <loch/observer.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEMBER_RECENT_NS 10000000u /* a grant that was raised so recently may have been taken by another thread */
+#define MEMBER_TRIES 3             /* for a pool that grows while it joins */
+
+/* --- requests that have reached the grant --- */
+
+/* What the stages of one request know of each other: they are called one after the other on the thread of the request. */
+static _Thread_local struct {
+    const loch_budget_member *member;
+    uint64_t deadline_ns;
+    bool has_failed;
+} member_request;
+
+static uint64_t member_round(const loch_budget_member *member, uint64_t bytes)
+{
+    return (bytes + member->granule - 1) / member->granule * member->granule;
+}
+
+/* Notes that the request fails. The sentence is the one of the failure; the status is that of the pool. */
+static size_t member_give_up(loch_status status)
+{
+    const loch_error saved = *loch_error_get();
+    member_request.has_failed = true;
+    if (status != LOCH_E_LIMIT)
+        (void)loch_error_set(LOCH_E_LIMIT, saved.driver, saved.driver_code, "%s", saved.sentence);
+    return 0;
+}
+
+/* The first stage takes all that the request needs if that is free; otherwise waits for the bytes that are missing if
+ * the pool maps all its free memory where it is needed. Later stages wait for everything. */
+static size_t member_ask(const budget_stage *stage, size_t bytes, const loch_pool_info *info, loch_status why)
+{
+    loch_budget_member *member = stage->member;
+    const uint64_t extra = (1 + 2 * (uint64_t)stage->number) * member->granule;
+    const uint64_t all = info->reserved_bytes + member_round(member, bytes) + extra;
+    const uint64_t missing = bytes > info->free_bytes ? bytes - info->free_bytes : 0;
+    const uint64_t least = info->reserved_bytes + member_round(member, missing);
+    pthread_mutex_lock(&member->mutex);
+    const uint64_t granted = member->granted;
+    loch_status status = LOCH_E_LIMIT;
+    if (all > granted && !stage->number) status = budget_grant_raise(member, all, all + member->chunk, false, false);
+    pthread_mutex_unlock(&member->mutex);
+    if (all <= granted) { /* something else is short, or another thread raised the grant or took it */
+        const uint64_t raised = atomic_load_explicit(&member->raised_ns, memory_order_relaxed);
+        return why == LOCH_E_LIMIT && budget_grant_now_ns() - raised < MEMBER_RECENT_NS ? bytes : 0;
+    }
+    if (status == LOCH_OK) return bytes;
+    if (status != LOCH_E_LIMIT) return member_give_up(status);
+    if (!stage->number && least <= granted) return 0; /* the pool cannot use its free memory: the next stage asks */
+    const uint64_t need = stage->number ? all : least;
+    status = budget_grant_get(member, need, need, member_request.deadline_ns);
+    return status == LOCH_OK ? bytes : member_give_up(status);
+}
+
+static size_t member_pressure(loch_allocator *allocator, size_t bytes, void *user)
+{
+    (void)allocator;
+    const budget_stage *stage = user;
+    loch_budget_member *member = stage->member;
+    const loch_error why = *loch_error_get();
+    loch_pool_info info;
+    if (budget_state_is_forked(member->budget)) return 0;
+    if (!stage->number) {
+        member_request.member = member;
+        member_request.deadline_ns = budget_grant_now_ns() + member->budget->wait_ns;
+        member_request.has_failed = false;
+    }
+    if (member_request.member != member || member_request.has_failed) return 0;
+    if (bytes > UINT64_MAX / 4 || budget_grant_look(member, &info) != LOCH_OK) return 0;
+    const size_t freed = member_ask(stage, bytes, &info, why.status);
+    if (!freed && !member_request.has_failed && why.status != LOCH_OK)
+        (void)loch_error_set(why.status, why.driver, why.driver_code, "%s", why.sentence);
+    return freed;
+}
+
+static void member_observe(loch_range_event event, const loch_range *range, void *user)
+{
+    (void)event;
+    (void)range;
+    budget_service_note(user);
+}
+
+/* --- create --- */
+
+static loch_status member_read_options(loch_budget_member *member, const loch_budget_member_options *options,
+                                       const budget_head *head, const loch_pool_info *info, uint32_t *weight)
+{
+    loch_budget_member_options given = {.size = 0};
+    if (options && !options->size)
+        return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_budget_member_options.size is not set");
+    if (options) memcpy(&given, options, options->size < sizeof given ? options->size : sizeof given);
+    member->minimum = given.minimum_bytes;
+    member->old_limit = info->limit_bytes;
+    member->limit = given.limit_bytes ? given.limit_bytes : head->total;
+    if (info->limit_bytes && member->limit > info->limit_bytes) member->limit = info->limit_bytes;
+    if (member->limit > head->total) member->limit = head->total;
+    member->chunk = head->chunk;
+    *weight = given.weight ? given.weight : 1;
+    if (*weight > BUDGET_WEIGHT_MAX)
+        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a weight of %u is more than %d", *weight, BUDGET_WEIGHT_MAX);
+    if (member->minimum > member->limit)
+        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a minimum of %s is more than the limit of %s",
+                              BUDGET_SIZE(member->minimum), BUDGET_SIZE(member->limit));
+    return LOCH_OK;
+}
+
+static void member_fill_slot(const loch_budget_member *member, uint32_t weight, budget_slot *slot)
+{
+    const budget_process *self = &member->budget->self;
+    *slot = (budget_slot){.kind = BUDGET_SLOT_MEMBER,
+                          .pid = self->pid,
+                          .start = self->start,
+                          .space = self->space,
+                          .minimum = member->minimum,
+                          .limit = member->limit,
+                          .weight = weight};
+    snprintf(slot->name, sizeof slot->name, "%s", member->name);
+    snprintf(slot->program, sizeof slot->program, "%.15s", program_invocation_short_name);
+    snprintf(slot->device, sizeof slot->device, "%.31s", loch_device_get_name(loch_allocator_get_device(member->pool)));
+}
+
+/* Enters the member in the file, without a grant. With the file's lock. */
+static loch_status member_enter_in(loch_budget_member *member, const loch_budget_member_options *options,
+                                   const loch_pool_info *info, budget_table *table)
+{
+    const budget_file *file = &member->budget->file;
+    uint32_t weight = 1;
+    budget_slot slot;
+    char holders[128];
+    loch_status status = budget_table_read(file, table);
+    if (status == LOCH_OK) status = member_read_options(member, options, &table->head, info, &weight);
+    if (status != LOCH_OK) return status;
+    (void)budget_table_reap(file, &member->budget->self, table);
+    const uint64_t promised = budget_rules_sum(table).promised;
+    if (promised > table->head.total || member->minimum > table->head.total - promised) {
+        budget_text_holders(table, holders, sizeof holders);
+        return loch_error_set(LOCH_E_LIMIT, NULL, 0,
+                              "budget \"%.24s\" of %s has promised %s, and has no minimum of %s: %s", table->head.name,
+                              BUDGET_SIZE(table->head.total), BUDGET_SIZE(promised), BUDGET_SIZE(member->minimum),
+                              holders);
+    }
+    member_fill_slot(member, weight, &slot);
+    return budget_table_enter(file, table, &slot, &member->index);
+}
+
+static loch_status member_enter(loch_budget_member *member, const loch_budget_member_options *options,
+                                const loch_pool_info *info)
+{
+    budget_file *file = &member->budget->file;
+    budget_table *table = malloc(sizeof *table);
+    if (!table) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
+    loch_status status = budget_file_lock(file, BUDGET_PATIENCE_NS);
+    if (status == LOCH_OK) {
+        status = member_enter_in(member, options, info, table);
+        budget_file_unlock(file);
+    }
+    free(table);
+    return status;
+}
+
+/* Gets a grant for what the pool holds already, which may grow until it has its limit. */
+static loch_status member_cover(loch_budget_member *member)
+{
+    const uint64_t deadline = budget_grant_now_ns() + member->budget->wait_ns;
+    for (int i = 0; i < MEMBER_TRIES; i++) {
+        loch_pool_info info;
+        loch_status status = budget_grant_look(member, &info);
+        if (status != LOCH_OK) return status;
+        if (i && info.reserved_bytes <= member->granted) return LOCH_OK;
+        const uint64_t ahead = info.reserved_bytes + member->chunk;
+        status =
+            budget_grant_get(member, info.reserved_bytes, ahead > member->minimum ? ahead : member->minimum, deadline);
+        if (status == LOCH_OK) status = loch_pool_set_limit(member->pool, member->granted ? member->granted : 1);
+        if (status != LOCH_OK) return status;
+    }
+    return LOCH_OK;
+}
+
+static loch_status member_hook(loch_budget_member *member)
+{
+    loch_status status = LOCH_OK;
+    for (unsigned i = 0; i < BUDGET_STAGES && status == LOCH_OK; i++) {
+        member->stages[i] = (budget_stage){member, i};
+        status = loch_allocator_add_pressure(member->pool, member_pressure, &member->stages[i]);
+        member->stages_added += status == LOCH_OK;
+    }
+    if (status == LOCH_OK) status = loch_observer_add(loch_allocator_get_device(member->pool), member_observe, member);
+    member->has_observer = status == LOCH_OK;
+    return status == LOCH_OK ? budget_service_start(member) : status;
+}
+
+static loch_status member_build(loch_budget_member *member, loch_allocator *pool, const char *name,
+                                const loch_budget_member_options *options)
+{
+    loch_device_properties properties = {.size = sizeof properties};
+    loch_pool_info info = {.size = sizeof info};
+    loch_status status = loch_pool_get_info(pool, &info); /* E_INVALID: not a pool */
+    if (status != LOCH_OK) return status;
+    while (loch_allocator_get_wrapped(pool))
+        pool = loch_allocator_get_wrapped(pool);
+    member->pool = loch_allocator_retain(pool);
+    snprintf(member->name, sizeof member->name, "%.*s", BUDGET_NAME_BYTES - 1,
+             name ? name : loch_allocator_get_name(pool));
+    status = loch_device_get_properties(loch_allocator_get_device(pool), &properties);
+    if (status != LOCH_OK) return status;
+    member->granule = properties.granule_bytes ? properties.granule_bytes : (size_t)64 << 10;
+    status = member_enter(member, options, &info);
+    if (status == LOCH_OK) status = member_cover(member);
+    return status == LOCH_OK ? member_hook(member) : status;
+}
+
+loch_status loch_budget_member_create(loch_budget *budget, loch_allocator *pool, const char *name,
+                                      const loch_budget_member_options *options, loch_budget_member **out)
+{
+    if (!out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no place for the member");
+    *out = NULL;
+    if (!budget || !pool) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a member needs a budget and a pool");
+    if (budget_state_is_forked(budget)) return budget_state_refuse();
+    if (budget->is_looking)
+        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "budget \"%s\" is open to look, not to join",
+                              budget->file.name);
+    loch_budget_member *member = calloc(1, sizeof *member);
+    if (!member) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a member of a budget");
+    const int cancel = budget_cancel_hold();
+    pthread_mutex_init(&member->mutex, NULL);
+    member->budget = budget;
+    member->index = BUDGET_SLOTS;
+    atomic_fetch_add_explicit(&budget->references, 1, memory_order_relaxed);
+    const loch_status status = member_build(member, pool, name, options);
+    if (status == LOCH_OK) {
+        *out = member;
+    } else {
+        const loch_error saved = *loch_error_get();
+        loch_budget_member_destroy(member);
+        (void)loch_error_set(status, saved.driver, saved.driver_code, "%s", saved.sentence);
+    }
+    budget_cancel_restore(cancel);
+    return status;
+}
+
+void loch_budget_member_destroy(loch_budget_member *member)
+{
+    if (!member) return;
+    const int cancel = budget_cancel_hold();
+    const bool is_forked = budget_state_is_forked(member->budget);
+    budget_file *file = &member->budget->file;
+    for (size_t i = 0; i < member->stages_added; i++)
+        (void)!loch_allocator_remove_pressure(member->pool, member_pressure, &member->stages[i]);
+    if (member->has_observer)
+        (void)!loch_observer_remove(loch_allocator_get_device(member->pool), member_observe, member);
+    if (!is_forked) {
+        budget_service_stop(member);
+        if (member->granted) (void)!loch_pool_set_limit(member->pool, (size_t)member->old_limit);
+        if (member->index < BUDGET_SLOTS && budget_file_lock(file, BUDGET_PATIENCE_NS) == LOCH_OK) {
+            budget_table_leave(file, member->index);
+            budget_file_unlock(file);
+        }
+        pthread_mutex_destroy(&member->mutex);
+    }
+    loch_allocator_release(member->pool);
+    loch_budget_close(member->budget);
+    free(member);
+    budget_cancel_restore(cancel);
+}
+
+/* --- further calls --- */
+
+loch_status loch_budget_member_prepare(loch_budget_member *member, size_t bytes)
+{
+    loch_pool_info info;
+    if (!member) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no member");
+    if (budget_state_is_forked(member->budget)) return budget_state_refuse();
+    const int cancel = budget_cancel_hold();
+    loch_status status = budget_grant_look(member, &info);
+    if (status == LOCH_OK && bytes > SIZE_MAX - info.reserved_bytes)
+        status = loch_error_set(LOCH_E_OVERFLOW, NULL, 0, "more bytes than there are addresses");
+    if (status == LOCH_OK)
+        status =
+            budget_grant_get(member, info.reserved_bytes + bytes, 0, budget_grant_now_ns() + member->budget->wait_ns);
+    budget_cancel_restore(cancel);
+    return status;
+}
