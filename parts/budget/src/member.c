@@ -26,13 +26,13 @@ static uint64_t member_round(const loch_budget_member *member, uint64_t bytes)
     return (bytes + member->granule - 1) / member->granule * member->granule;
 }
 
-/* Notes that the request fails. The sentence is the one of the failure; the status is that of the pool. */
-static size_t member_give_up(loch_status status)
+/* Notes that the request fails. The sentence says why the budget gave nothing; the status is the one that the pool
+ * returns. */
+static size_t member_give_up(loch_status why)
 {
     const loch_error saved = *loch_error_get();
     member_request.has_failed = true;
-    if (status != LOCH_E_LIMIT)
-        (void)loch_error_set(LOCH_E_LIMIT, saved.driver, saved.driver_code, "%s", saved.sentence);
+    (void)loch_error_set(why, saved.driver, saved.driver_code, "%s", saved.sentence);
     return 0;
 }
 
@@ -55,11 +55,11 @@ static size_t member_ask(const budget_stage *stage, size_t bytes, const loch_poo
         return why == LOCH_E_LIMIT && budget_grant_now_ns() - raised < MEMBER_RECENT_NS ? bytes : 0;
     }
     if (status == LOCH_OK) return bytes;
-    if (status != LOCH_E_LIMIT) return member_give_up(status);
+    if (status != LOCH_E_LIMIT) return member_give_up(why);
     if (!stage->number && least <= granted) return 0; /* the pool cannot use its free memory: the next stage asks */
     const uint64_t need = stage->number ? all : least;
     status = budget_grant_get(member, need, need, member_request.deadline_ns);
-    return status == LOCH_OK ? bytes : member_give_up(status);
+    return status == LOCH_OK ? bytes : member_give_up(why);
 }
 
 static size_t member_pressure(loch_allocator *allocator, size_t bytes, void *user)
@@ -235,6 +235,7 @@ loch_status loch_budget_member_create(loch_budget *budget, loch_allocator *pool,
     pthread_mutex_init(&member->mutex, NULL);
     member->budget = budget;
     member->index = BUDGET_SLOTS;
+    atomic_init(&member->is_awake, true); /* nobody has to wake the thread before it runs */
     atomic_fetch_add_explicit(&budget->references, 1, memory_order_relaxed);
     const loch_status status = member_build(member, pool, name, options);
     if (status == LOCH_OK) {

@@ -115,16 +115,26 @@ uint64_t budget_rules_floor(const budget_table *table, size_t index, budget_leve
     return rules_most_of(slot->held, slot->minimum);
 }
 
+/* Returns the bytes that others have to give before a member can have a grant of `target`. Above its minimum, what
+ * others have borrowed of promised bytes comes first. */
+static uint64_t rules_missing(const budget_table *table, size_t index, uint64_t target)
+{
+    const budget_slot *slot = &table->slots[index];
+    const uint64_t missing = rules_less(rules_least(target, slot->limit), budget_rules_most(table, index));
+    if (!missing || target <= slot->minimum) return missing;
+    return rules_add(missing, rules_less(budget_rules_sum(table).kept, table->head.total));
+}
+
 budget_wish budget_rules_ask(const budget_table *table, size_t index, uint64_t target, size_t other)
 {
     const budget_slot *slot = &table->slots[index], *asked = &table->slots[other];
     budget_wish wish = {.level = BUDGET_LEVEL_SLACK};
-    const uint64_t missing = rules_less(rules_least(target, slot->limit), budget_rules_most(table, index));
-    if (other == index || asked->kind != BUDGET_SLOT_MEMBER || !missing) return wish;
+    if (other == index || asked->kind != BUDGET_SLOT_MEMBER) return wish;
     if (target <= slot->minimum)
         wish.level = BUDGET_LEVEL_MINIMUM;
     else if (target <= budget_rules_share(table, index))
         wish.level = BUDGET_LEVEL_SHARE;
-    wish.bytes = rules_least(missing, rules_less(asked->granted, budget_rules_floor(table, other, wish.level)));
+    const uint64_t can = rules_less(asked->granted, budget_rules_floor(table, other, wish.level));
+    wish.bytes = rules_least(rules_missing(table, index, target), can);
     return wish;
 }
