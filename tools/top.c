@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch top`: shows the memory of a process that runs with LOCH_TOP=on, live in the terminal. */
+/* `loch top`: shows the memory of a process that runs with LOCH_TOP=on, live in the terminal. With --all the budgets
+ * and processes of this user. */
 #include "tool.h"
+#include "top_all.h"
 #include "top_view.h"
 #include <errno.h>
 #include <langinfo.h>
@@ -17,7 +19,8 @@
 
 typedef struct top_arguments {
     pid_t pid; /* 0 if none was given */
-    bool is_once, is_json;
+    bool is_once, is_json, is_all;
+    const char *budget; /* name or path; NULL if none was given */
     double interval;
 } top_arguments;
 
@@ -167,6 +170,38 @@ static int top_live(const top_arguments *arguments, top_figures *now)
     return wrong ? tool_fail("%s", wrong) : TOOL_DONE;
 }
 
+/* --- all processes --- */
+
+/* Shows all of them until the user has quit. */
+static int top_watch_all(const top_arguments *arguments)
+{
+    top_style style = {.is_live = true};
+    int code = TOOL_DONE;
+    if (tcgetattr(STDIN_FILENO, &top_terminal) != 0) return tool_fail("the terminal cannot be read");
+    top_catch();
+    top_enter();
+    for (bool goes_on = true; goes_on;) {
+        if (!style.is_paused) {
+            fputs("\033[?2026h\033[H\033[J", stdout);
+            code = top_all_print(stdout, arguments->budget, false);
+            fputs("\nq quit, space pause\033[?2026l", stdout);
+            fflush(stdout);
+        }
+        const int key = top_wait(arguments->interval);
+        if (top_signal == SIGTSTP) top_stop();
+        goes_on = top_press(&style, key) && !top_signal;
+    }
+    top_leave();
+    return code;
+}
+
+static int top_show_all(const top_arguments *arguments)
+{
+    const bool is_live = !arguments->is_once && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (is_live) return top_watch_all(arguments);
+    return top_all_print(stdout, arguments->budget, arguments->is_json);
+}
+
 /* --- the command --- */
 
 static int top_parse(int count, char **given, top_arguments *out)
@@ -179,6 +214,12 @@ static int top_parse(int count, char **given, top_arguments *out)
             out->is_once = true;
         } else if (!strcmp(argument, "--json")) {
             out->is_json = out->is_once = true;
+        } else if (!strcmp(argument, "--all")) {
+            out->is_all = true;
+        } else if (tool_option_value(&options, argument, "--budget", &value)) {
+            if (!value || !*value) return tool_misuse("top", "--budget needs a name or a path");
+            out->budget = value;
+            out->is_all = true;
         } else if (tool_option_value(&options, argument, "--interval", &value)) {
             out->interval = value ? strtod(value, &end) : 0;
             if (!value || end == value || *end || !(out->interval >= 0.1 && out->interval <= 3600))
@@ -192,6 +233,7 @@ static int top_parse(int count, char **given, top_arguments *out)
             out->pid = (pid_t)pid;
         }
     }
+    if (out->is_all && out->pid) return tool_misuse("top", "--all and --budget take no process");
     return TOOL_DONE;
 }
 
@@ -228,6 +270,7 @@ static int top_run(int count, char **given)
     top_figures now;
     bool is_gone;
     int code = top_parse(count, given, &arguments);
+    if (code == TOOL_DONE && arguments.is_all) return top_show_all(&arguments);
     if (code != TOOL_DONE || !top_choose(&arguments, &code)) return code;
     const char *wrong = top_ask(arguments.pid, &now, &is_gone);
     if (wrong) {
@@ -247,11 +290,15 @@ static int top_run(int count, char **given)
 
 const tool_command tool_top = {
     "top", "shows the memory of a running program, live",
-    "Usage: loch top [PID] [OPTION...]\n\n"
+    "Usage: loch top [PID] [OPTION...]\n"
+    "       loch top --all [OPTION...]\n\n"
     "Shows allocators, tags, rates, fragmentation and driver calls of a process that was started with LOCH_TOP=on by\n"
-    "this user. Without PID the only such process is taken; several are listed.\n\n"
+    "this user. Without PID the only such process is taken; several are listed. With --all, shows the budgets that\n"
+    "processes of this user share, with their members, and all processes that were started with LOCH_TOP=on.\n\n"
+    "  --all          the budgets and processes of this user\n"
+    "  --budget PATH  one budget, by its name or the path of its file\n"
     "  --once         print the figures once, as text; also if this is not a terminal\n"
-    "  --json         print the figures once, as JSON (docs/snapshot.schema.json)\n"
+    "  --json         print the figures once, as JSON (docs/snapshot.schema.json; docs/budget.md for --all)\n"
     "  --interval S   seconds between two looks, 0.1 to 3600 (default 1)\n\n"
     "Keys: q quit, space pause, s another order. NO_COLOR turns colours off.\n",
     top_run};
