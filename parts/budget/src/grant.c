@@ -8,6 +8,8 @@
 #include <time.h>
 
 #define GRANT_LOOK_NS 10000000u /* a waiting request looks again after this time */
+#define GRANT_RECENT_NS 100000000u
+#define GRANT_KEPT_NS 10000000u /* a grant is kept so long for the request that it was raised for */
 #define GRANT_HOLDERS_BYTES 160
 
 uint64_t budget_grant_now_ns(void)
@@ -21,6 +23,16 @@ loch_status budget_grant_look(const loch_budget_member *member, loch_pool_info *
 {
     *info = (loch_pool_info){.size = sizeof *info};
     return loch_pool_get_info(member->pool, info);
+}
+
+static uint64_t grant_age(const loch_budget_member *member)
+{
+    return budget_grant_now_ns() - atomic_load_explicit(&member->raised_ns, memory_order_relaxed);
+}
+
+bool budget_grant_is_recent(const loch_budget_member *member)
+{
+    return grant_age(member) < GRANT_RECENT_NS;
 }
 
 /* A limit of 0 would be none. */
@@ -230,7 +242,8 @@ void budget_grant_answer(loch_budget_member *member)
         budget_slot *slot = &table->slots[member->index];
         const budget_level level = slot->level <= BUDGET_LEVEL_MINIMUM ? (budget_level)slot->level : BUDGET_LEVEL_SLACK;
         slot->held = member->held;
-        if (slot->asked) {
+        const bool is_kept = level == BUDGET_LEVEL_SLACK && grant_age(member) < GRANT_KEPT_NS;
+        if (slot->asked && !is_kept) { /* who waits asks again */
             const uint64_t floor = budget_rules_floor(table, member->index, level);
             const uint64_t aim = slot->asked < member->granted ? member->granted - slot->asked : 0;
             budget_grant_lower(member, aim > floor ? aim : floor, level != BUDGET_LEVEL_SLACK);
@@ -248,9 +261,13 @@ void budget_grant_settle(loch_budget_member *member)
     loch_pool_info info;
     if (budget_grant_look(member, &info) != LOCH_OK) return;
     const uint64_t held = info.reserved_bytes, chunk = member->chunk;
-    const uint64_t keep = held + 2 * chunk > member->minimum ? held + 2 * chunk : member->minimum;
-    if (member->granted > keep && member->granted - keep >= chunk)
-        budget_grant_lower(member, keep, false);
-    else if (member->granted < member->limit && (member->granted < held + chunk || member->granted < member->minimum))
+    uint64_t keep = held + 2 * chunk > member->minimum ? held + 2 * chunk : member->minimum;
+    if (held + chunk >= member->prepared || member->granted < member->prepared) member->prepared = 0; /* used or lent */
+    if (keep < member->prepared) keep = member->prepared;
+    if (member->granted > keep && member->granted - keep >= chunk) {
+        if (!budget_grant_is_recent(member)) budget_grant_lower(member, keep, false);
+    } else if (member->granted < member->limit &&
+               (member->granted < held + chunk || member->granted < member->minimum)) {
         (void)budget_grant_raise(member, member->granted, keep < member->limit ? keep : member->limit, false, false);
+    }
 }

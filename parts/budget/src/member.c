@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMBER_RECENT_NS 10000000u /* a grant that was raised so recently may have been taken by another thread */
-#define MEMBER_TRIES 3             /* for a pool that grows while it joins */
+#define MEMBER_TRIES 3 /* for a pool that grows while it joins */
 
 /* --- requests that have reached the grant --- */
 
@@ -36,6 +35,21 @@ static size_t member_give_up(loch_status why)
     return 0;
 }
 
+/* Answers a request that the grant would allow, if it is the pool's limit that failed it: another thread has raised the
+ * grant meanwhile, or was faster to use it. It is tried again, later with more room. If nobody raised it, something else
+ * has a limit. */
+static size_t member_try_again(const budget_stage *stage, size_t bytes, uint64_t wish, loch_status why)
+{
+    loch_budget_member *member = stage->member;
+    if (why != LOCH_E_LIMIT && why != LOCH_E_FRAGMENTED) return 0;
+    if (!stage->number) return bytes;
+    if (!budget_grant_is_recent(member)) return 0;
+    pthread_mutex_lock(&member->mutex);
+    (void)budget_grant_raise(member, member->granted, wish, false, false);
+    pthread_mutex_unlock(&member->mutex);
+    return bytes;
+}
+
 /* The first stage takes all that the request needs if that is free; otherwise waits for the bytes that are missing if
  * the pool maps all its free memory where it is needed. Later stages wait for everything. */
 static size_t member_ask(const budget_stage *stage, size_t bytes, const loch_pool_info *info, loch_status why)
@@ -43,17 +57,15 @@ static size_t member_ask(const budget_stage *stage, size_t bytes, const loch_poo
     loch_budget_member *member = stage->member;
     const uint64_t extra = (1 + 2 * (uint64_t)stage->number) * member->granule;
     const uint64_t all = info->reserved_bytes + member_round(member, bytes) + extra;
+    const uint64_t wish = all + member->chunk + 4 * (uint64_t)stage->number * bytes; /* other threads ask too */
     const uint64_t missing = bytes > info->free_bytes ? bytes - info->free_bytes : 0;
     const uint64_t least = info->reserved_bytes + member_round(member, missing);
     pthread_mutex_lock(&member->mutex);
     const uint64_t granted = member->granted;
     loch_status status = LOCH_E_LIMIT;
-    if (all > granted && !stage->number) status = budget_grant_raise(member, all, all + member->chunk, false, false);
+    if (all > granted) status = budget_grant_raise(member, all, wish, false, false);
     pthread_mutex_unlock(&member->mutex);
-    if (all <= granted) { /* something else is short, or another thread raised the grant or took it */
-        const uint64_t raised = atomic_load_explicit(&member->raised_ns, memory_order_relaxed);
-        return why == LOCH_E_LIMIT && budget_grant_now_ns() - raised < MEMBER_RECENT_NS ? bytes : 0;
-    }
+    if (all <= granted) return member_try_again(stage, bytes, wish, why);
     if (status == LOCH_OK) return bytes;
     if (status != LOCH_E_LIMIT) return member_give_up(why);
     if (!stage->number && least <= granted) return 0; /* the pool cannot use its free memory: the next stage asks */
@@ -76,7 +88,7 @@ static size_t member_pressure(loch_allocator *allocator, size_t bytes, void *use
         member_request.has_failed = false;
     }
     if (member_request.member != member || member_request.has_failed) return 0;
-    if (bytes > UINT64_MAX / 4 || budget_grant_look(member, &info) != LOCH_OK) return 0;
+    if (bytes > UINT64_MAX / 64 || budget_grant_look(member, &info) != LOCH_OK) return 0;
     const size_t freed = member_ask(stage, bytes, &info, why.status);
     if (!freed && !member_request.has_failed && why.status != LOCH_OK)
         (void)loch_error_set(why.status, why.driver, why.driver_code, "%s", why.sentence);
@@ -285,9 +297,13 @@ loch_status loch_budget_member_prepare(loch_budget_member *member, size_t bytes)
     loch_status status = budget_grant_look(member, &info);
     if (status == LOCH_OK && bytes > SIZE_MAX - info.reserved_bytes)
         status = loch_error_set(LOCH_E_OVERFLOW, NULL, 0, "more bytes than there are addresses");
-    if (status == LOCH_OK)
-        status =
-            budget_grant_get(member, info.reserved_bytes + bytes, 0, budget_grant_now_ns() + member->budget->wait_ns);
+    const uint64_t need = info.reserved_bytes + bytes;
+    if (status == LOCH_OK) status = budget_grant_get(member, need, 0, budget_grant_now_ns() + member->budget->wait_ns);
+    if (status == LOCH_OK) {
+        pthread_mutex_lock(&member->mutex);
+        if (member->prepared < need) member->prepared = need;
+        pthread_mutex_unlock(&member->mutex);
+    }
     budget_cancel_restore(cancel);
     return status;
 }

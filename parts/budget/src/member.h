@@ -29,6 +29,7 @@ struct loch_budget_member {
     uint64_t granted;      /* as in the file; the pool's limit is never more */
     uint64_t held, used;   /* as in the file */
     uint64_t wanted;       /* as in the file: the largest target of those that wait */
+    uint64_t prepared;     /* grant that is kept until it is used or others need it; 0 for none */
     size_t waiting;        /* requests that wait */
 
     _Atomic uint64_t raised_ns; /* when the grant was last raised */
@@ -49,6 +50,9 @@ loch_status budget_grant_look(const loch_budget_member *member, loch_pool_info *
 /* Raises the grant to `need` at least, and to `wish` if nobody waits. E_LIMIT if the budget does not have it now; with
  * `is_asking` others were asked to give back. Writes the sentence only if `is_told`. */
 loch_status budget_grant_raise(loch_budget_member *member, uint64_t need, uint64_t wish, bool is_asking, bool is_told);
+
+/* Tells whether the grant was raised a moment ago: then a request may be about to use it. */
+bool budget_grant_is_recent(const loch_budget_member *member);
 
 /* Lowers the grant to `aim`, or as far as the pool can go. With `is_trimming` the pool gives free memory back. */
 void budget_grant_lower(loch_budget_member *member, uint64_t aim, bool is_trimming);

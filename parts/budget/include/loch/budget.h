@@ -146,8 +146,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_budget_member_create(loch_budget *budget
  *  not be called from a pressure function of the pool. NULL does nothing. */
 LOCH_API void loch_budget_member_destroy(loch_budget_member *member);
 
-/** Gets the grant for `bytes` more than the pool holds now. Waits as a request does. For programs that know what they
- *  will need: a model that is loaded, a pool that wakes, a capture. E_LIMIT: the budget does not have them.
+/** Gets the grant for `bytes` more than the pool holds now. Waits as a request does. The member keeps the grant until the
+ *  pool holds the memory, or until others need it; only its minimum is sure. For programs that know what they will
+ *  need: a model that is loaded, a pool that wakes, a capture. E_LIMIT: the budget does not have them.
  *  E_OVERFLOW, E_IO, E_CORRUPT, E_BUSY, E_FORKED. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_budget_member_prepare(loch_budget_member *member, size_t bytes);
 
