@@ -180,7 +180,7 @@ static void measure_kills(loch_device *device, const char *device_name)
     }
     const double middle = median(served, KILLS);
     printf("%.1f GiB of a killed process   %9.2f ms until they serve another one (median of %d; worst %.2f ms)\n",
-           (double)(total / 4 * 3) / (double)GIB, middle, KILLS, served[KILLS - 1]);
+           (double)total * 0.75 / (double)GIB, middle, KILLS, served[KILLS - 1]);
     loch_budget_member_destroy(member);
     loch_allocator_release(pool);
     loch_budget_close(budget);

@@ -60,7 +60,7 @@ static void hear(int socket)
     if (read(socket, &letter, 1) != 1) exit(1);
 }
 
-/* The batch job: takes what nobody else uses, frees most of it, and sleeps until it is killed. */
+/* The batch job: takes what no other process uses, frees most of it, and sleeps until it is killed. */
 static void run_job(const char *device, const char *path, int socket)
 {
     process p;

@@ -20,7 +20,7 @@ typedef struct all_output {
 static const char *all_clean(const char *text, char out[64])
 {
     size_t i = 0;
-    for (; text[i] && i < 63; i++)
+    for (; i < 63 && text[i]; i++)
         out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
     out[i] = '\0';
     return out;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Opening and closing. Processes race to make the file and to remove it: whoever opens it takes the lock, and tries again
- * if the file was removed meanwhile. */
+/* Opening and closing. Processes race to make the file and to remove it: one that opens it takes the lock, and tries
+ * again if the file was removed meanwhile. */
 #include "folder.h"
 #include "member.h"
 #include "sweep.h"
@@ -67,7 +67,7 @@ static loch_status budget_sit_in(loch_budget *budget, const loch_budget_options 
         return LOCH_E_EXISTS;
     }
     (void)budget_table_reap(file, &budget->self, table);
-    if (!budget_table_is_taken(table)) { /* all have died: whoever comes makes a new one */
+    if (!budget_table_is_taken(table)) { /* all have died: this process may make a new one */
         if (options->access == LOCH_BUDGET_LOOK) return LOCH_OK;
         if (options->total_bytes != table->head.total && options->total_bytes) {
             budget_table_remove(file);
@@ -160,7 +160,7 @@ loch_status loch_budget_open(const char *name, const loch_budget_options *option
     return status;
 }
 
-/* Gives the seat up, and removes the file if nobody is left. */
+/* Gives the seat up, and removes the file if no other is left. */
 static void budget_leave(loch_budget *budget)
 {
     budget_file *file = &budget->file;

@@ -23,7 +23,7 @@ static loch_status figures_read(loch_budget *budget, budget_table *table)
 static loch_status figures_take(loch_budget *budget, budget_table **out)
 {
     const int cancel = budget_cancel_hold();
-    budget_table *table = malloc(sizeof *table);
+    budget_table *table = calloc(1, sizeof *table);
     loch_status status = table ? figures_read(budget, table)
                                : loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
     if (status != LOCH_OK) {

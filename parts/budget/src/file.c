@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The file is made without a name, filled, and then given its name: nobody ever sees a half-made one, and a process that
+/* The file is made without a name, filled, and then given its name: no process ever sees a half-made one, and one that
  * dies meanwhile leaves nothing. It is read and written by system calls, so that a file that was cut short gives an
  * error, and no signal. */
 #include "file.h"

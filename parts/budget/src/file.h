@@ -56,7 +56,7 @@ loch_status budget_file_mark(const budget_file *file, size_t slot, bool is_held)
 /* Tells whether another opening of the file holds the mark of a slot. */
 bool budget_file_is_marked(const budget_file *file, size_t slot);
 
-/* Changes a bell in the file, and wakes whoever sleeps on it. Any thread, without the lock. */
+/* Changes a bell in the file, and wakes the threads that sleep on it. Any thread, without the lock. */
 void budget_file_ring(const budget_file *file, size_t place);
 
 /* Reads a bell, for budget_file_sleep. */

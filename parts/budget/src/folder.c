@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Names without a path lie in a folder of the user in /dev/shm. It does not depend on the environment, because processes
- * of one user must find the same budget whoever started them. */
+/* Names without a path lie in a folder of the user in /dev/shm. It does not depend on the environment, because all
+ * processes of one user must find the same budget. */
 #include "folder.h"
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Grants go up in the file first and in the pool afterwards, and down in the pool first: so the pool never may hold more
- * than the file says, whenever the process dies. */
+/* Grants go up in the file first and in the pool afterwards, and down in the pool first: so the pool may never hold
+ * more than the file says, whenever the process dies. */
 #include "member.h"
 #include "text.h"
 #include <stdlib.h>
@@ -43,7 +43,8 @@ static loch_status grant_limit(const loch_budget_member *member, uint64_t bytes)
 
 /* --- the slot --- */
 
-/* Reads the file, and checks that the slot is still this member's. What only this member writes is taken from memory. */
+/* Reads the file, and checks that the slot is still this member's. What only this member writes is taken from
+ * memory. */
 static loch_status grant_read(const loch_budget_member *member, budget_table *table)
 {
     const budget_process *self = &member->budget->self;
@@ -221,7 +222,7 @@ void budget_grant_lower(loch_budget_member *member, uint64_t aim, bool is_trimmi
 
 /* --- the thread's work --- */
 
-/* Reads the table for the thread, which has nobody to tell of a failure. */
+/* Reads the table for the thread, which cannot report a failure. */
 static bool grant_load(loch_budget_member *member, budget_table *table, const loch_pool_info *info)
 {
     budget_file *file = &member->budget->file;
@@ -243,7 +244,7 @@ void budget_grant_answer(loch_budget_member *member)
         const budget_level level = slot->level <= BUDGET_LEVEL_MINIMUM ? (budget_level)slot->level : BUDGET_LEVEL_SLACK;
         slot->held = member->held;
         const bool is_kept = level == BUDGET_LEVEL_SLACK && grant_age(member) < GRANT_KEPT_NS;
-        if (slot->asked && !is_kept) { /* who waits asks again */
+        if (slot->asked && !is_kept) { /* a member that waits asks again */
             const uint64_t floor = budget_rules_floor(table, member->index, level);
             const uint64_t aim = slot->asked < member->granted ? member->granted - slot->asked : 0;
             budget_grant_lower(member, aim > floor ? aim : floor, level != BUDGET_LEVEL_SLACK);

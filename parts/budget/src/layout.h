@@ -15,7 +15,7 @@
 
 typedef enum budget_file_state {
     BUDGET_FILE_LIVE = 1,
-    BUDGET_FILE_REMOVED /* nobody may join; whoever finds the name removes it */
+    BUDGET_FILE_REMOVED /* no process may join; the next one that opens the file removes it */
 } budget_file_state;
 
 typedef struct budget_head {
@@ -24,7 +24,7 @@ typedef struct budget_head {
     uint64_t total, chunk;
     uint32_t state; /* budget_file_state */
     uint32_t high;  /* slots behind this one have never been used */
-    uint32_t bell;  /* changes when somebody gives back */
+    uint32_t bell;  /* changes when a member gives back */
     uint32_t unused;
     char name[BUDGET_NAME_BYTES];
     uint64_t spare[20];

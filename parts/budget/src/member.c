@@ -13,7 +13,8 @@
 
 /* --- requests that have reached the grant --- */
 
-/* What the stages of one request know of each other: they are called one after the other on the thread of the request. */
+/* What the stages of one request know of each other: they are called one after the other on the thread of the
+ * request. */
 static _Thread_local struct {
     const loch_budget_member *member;
     uint64_t deadline_ns;
@@ -36,8 +37,8 @@ static size_t member_give_up(loch_status why)
 }
 
 /* Answers a request that the grant would allow, if it is the pool's limit that failed it: another thread has raised the
- * grant meanwhile, or was faster to use it. It is tried again, later with more room. If nobody raised it, something else
- * has a limit. */
+ * grant meanwhile, or was faster to use it. It is tried again, later with more room. Otherwise another limit
+ * failed it. */
 static size_t member_try_again(const budget_stage *stage, size_t bytes, uint64_t wish, loch_status why)
 {
     loch_budget_member *member = stage->member;
@@ -247,7 +248,7 @@ loch_status loch_budget_member_create(loch_budget *budget, loch_allocator *pool,
     pthread_mutex_init(&member->mutex, NULL);
     member->budget = budget;
     member->index = BUDGET_SLOTS;
-    atomic_init(&member->is_awake, true); /* nobody has to wake the thread before it runs */
+    atomic_init(&member->is_awake, true); /* the thread looks by itself when it starts */
     atomic_fetch_add_explicit(&budget->references, 1, memory_order_relaxed);
     const loch_status status = member_build(member, pool, name, options);
     if (status == LOCH_OK) {

@@ -47,8 +47,8 @@ struct loch_budget_member {
 /* Figures of the pool. */
 loch_status budget_grant_look(const loch_budget_member *member, loch_pool_info *info);
 
-/* Raises the grant to `need` at least, and to `wish` if nobody waits. E_LIMIT if the budget does not have it now; with
- * `is_asking` others were asked to give back. Writes the sentence only if `is_told`. */
+/* Raises the grant to `need` at least, and to `wish` if no member waits. E_LIMIT if the budget does not have it now;
+ * with `is_asking` others were asked to give back. Writes the sentence only if `is_told`. */
 loch_status budget_grant_raise(loch_budget_member *member, uint64_t need, uint64_t wish, bool is_asking, bool is_told);
 
 /* Tells whether the grant was raised a moment ago: then a request may be about to use it. */

@@ -54,7 +54,7 @@ static int process_read(int64_t pid, process_stat *out)
 budget_process budget_process_self(void)
 {
     budget_process self = {.pid = getpid()};
-    process_stat stat_of;
+    process_stat stat_of = {0};
     struct stat space;
     if (process_read(self.pid, &stat_of) == 0) self.start = stat_of.start;
     if (stat("/proc/self/ns/pid", &space) == 0) self.space = space.st_ino;
@@ -63,7 +63,7 @@ budget_process budget_process_self(void)
 
 budget_life budget_process_look(const budget_process *self, const budget_process *other)
 {
-    process_stat now;
+    process_stat now = {0};
     if (!self->space || self->space != other->space || !self->start || !other->start) return BUDGET_UNKNOWN;
     if (other->pid <= 0 || other->pid != (pid_t)other->pid) return BUDGET_DEAD;
     const int error = process_read(other->pid, &now);

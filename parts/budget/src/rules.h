@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Who may have how much: pure functions of a table (rules.c). All numbers of a table are taken as they are, whatever a
- * broken process wrote; sums stop at the largest number. */
+/* How much each member may have: pure functions of a table (rules.c). All numbers of a table are taken as they are,
+ * whatever a broken process wrote; sums stop at the largest number. */
 #ifndef BUDGET_RULES_H
 #define BUDGET_RULES_H
 
@@ -20,7 +20,7 @@ budget_sums budget_rules_sum(const budget_table *table);
 /* Returns the bytes that can be borrowed. */
 uint64_t budget_rules_room(const budget_table *table);
 
-/* Returns the fair share of a member: its minimum, and its part of what is promised to nobody; at most its limit. */
+/* Returns the fair share of a member: its minimum, and its part of what is not promised; at most its limit. */
 uint64_t budget_rules_share(const budget_table *table, size_t index);
 
 /* Returns the largest grant that a member may have now; at least the present one. */

@@ -30,7 +30,8 @@ bool budget_state_is_forked(const loch_budget *budget);
 /* Fails with E_FORKED. */
 loch_status budget_state_refuse(void);
 
-/* Disable cancellation of the thread, and restore it: system calls that are made with a lock must not end the thread. */
+/* Disable cancellation of the thread, and restore it: system calls that are made with a lock must not end the
+ * thread. */
 int budget_cancel_hold(void);
 void budget_cancel_restore(int state);
 

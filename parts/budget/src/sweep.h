@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Files of budgets that nobody has open any more (sweep.c). */
+/* Files of budgets that no process has open any more (sweep.c). */
 #ifndef BUDGET_SWEEP_H
 #define BUDGET_SWEEP_H
 

@@ -112,7 +112,7 @@ static void a_good_file_without_processes_is_taken(void **state)
     slots[0] = (budget_slot){.kind = BUDGET_SLOT_MEMBER, .pid = 1, .start = 77, .space = self.space, .granted = 5};
     slots[1] = (budget_slot){
         .kind = BUDGET_SLOT_MEMBER, .pid = self.pid, .start = self.start + 1, .space = self.space, .granted = 9};
-    slots[2] = (budget_slot){.kind = 99, .pid = -5, .start = 1, .space = self.space}; /* a kind that is none */
+    slots[2] = (budget_slot){.kind = 99, .pid = -5, .start = 1, .space = self.space}; /* no such kind */
     slots[3] = (budget_slot){.kind = BUDGET_SLOT_SEAT, .pid = self.pid, .start = self.start, .space = self.space + 1};
     put_file(bytes, sizeof bytes, 0600);
     loch_budget *budget = budget_open(64 * TEST_MIB, 0);
@@ -163,7 +163,7 @@ static void looking_changes_nothing(void **state)
     CHECK_FAILS(loch_budget_member_create(eye, p.pool, NULL, NULL, &member), UNSUPPORTED);
     party_end(&p);
     loch_budget_close(budget);
-    assert_false(budget_is_there()); /* who looks keeps nothing alive */
+    assert_false(budget_is_there()); /* a process that looks keeps nothing alive */
     (void)budget_info(eye);
     loch_budget_close(eye);
 }
@@ -294,7 +294,7 @@ static void names_lie_in_the_folder_of_the_user(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
-/* Files of processes that have all died go when anybody opens a budget of another name, or lists them. */
+/* Files of processes that have all died go when a process opens a budget of another name, or lists them. */
 static void files_of_the_dead_are_swept(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A process is killed before and after each of its system calls that touch the file, one after the other: while it makes
- * the file, joins, grows, asks, gives back, leaves and removes the file. Each time the sums are right, a process that
- * waits goes on, and nothing is left. The calls are counted by wrappers that the linker puts around them. */
+/* A process is killed before and after each of its system calls that touch the file, one after the other: while it
+ * makes the file, joins, grows, asks, gives back, leaves and removes the file. Each time the sums are right, a process
+ * that waits goes on, and nothing is left. The calls are counted by wrappers that the linker puts around them. */
 #include "workers.h"
 
 #define TOTAL (64 * TEST_MIB)
@@ -67,8 +67,8 @@ int __wrap_ftruncate(int fd, off_t bytes)
 
 /* --- the process that is killed --- */
 
-/* Does everything that a process can do with a budget. With `told`, waits in the middle until somebody asks for its
- * free memory. Returns 0 if it was not killed. */
+/* Does everything that a process can do with a budget. With `told`, waits in the middle until the test has asked for
+ * its free memory. Returns 0 if it was not killed. */
 static int live(int told)
 {
     const loch_budget_options options = {.size = sizeof options, .total_bytes = TOTAL, .wait_ns = 20000000};
@@ -112,7 +112,6 @@ static void victim_main(int count, char **arguments)
 /* Starts it, to be killed at a call. `socket` is -1 for none. */
 static pid_t start(long at, bool is_after, int socket)
 {
-    extern char **environ;
     pid_t pid;
     char call[24], after[4], end[16];
     snprintf(call, sizeof call, "%ld", at);

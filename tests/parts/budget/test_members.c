@@ -69,7 +69,7 @@ static void a_minimum_is_never_lent(void **state)
     CHECK_FAILS(loch_alloc(b.pool, 80 * TEST_MIB, &all), LIMIT);
     BUDGET_AWAIT(loch_alloc(b.pool, 56 * TEST_MIB, &all) == LOCH_OK);
     const loch_request once = {.size = sizeof once, .bytes = 60 * TEST_MIB, .flags = LOCH_ALLOC_NO_RETRY};
-    CHECK_OK(loch_allocator_alloc(a.pool, &once, &block)); /* without asking anybody */
+    CHECK_OK(loch_allocator_alloc(a.pool, &once, &block)); /* without asking others */
     assert_int_equal(party_info(&a).borrowed_bytes, 0);
     CHECK_OK(loch_free(a.pool, block));
     CHECK_OK(loch_free(b.pool, all));

@@ -23,7 +23,7 @@ static void pressure_crosses_processes(void **state)
     one.wait_ns = 50000000;
     worker a = worker_begin(0, &one);
     for (size_t i = 0; i < 4; i++)
-        (void)worker_do(&a, WORKER_ALLOC, i, 30 * TEST_MIB); /* nobody else is there: all of it is lent */
+        (void)worker_do(&a, WORKER_ALLOC, i, 30 * TEST_MIB); /* no other process is there: all of it is lent */
     for (size_t i = 1; i < 4; i++)
         (void)worker_do(&a, WORKER_FREE, i, 0);
     assert_true(worker_do(&a, WORKER_LOOK, 0, 0).held >= 120 * TEST_MIB);
@@ -74,7 +74,7 @@ static void a_kill_ends_the_wait_of_others(void **state)
     assert_false(budget_is_there());
 }
 
-/* A file whose processes were all killed is used again, with another total too, or removed by whoever looks. */
+/* A file whose processes were all killed is used again, with another total too, or removed by a process that looks. */
 static void a_file_without_processes_is_as_good_as_none(void **state)
 {
     (void)state;

@@ -26,7 +26,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 
 static uint64_t model_share(const model *m, size_t i)
 {
-    uint64_t promised = 0, weights = 0;
+    uint64_t promised = 0, weights = m->is_there[i] ? 0 : m->weight[i];
     for (size_t j = 0; j < m->count; j++) {
         if (!m->is_there[j]) continue;
         promised += m->minimum[j];
@@ -157,7 +157,7 @@ static void sequences_keep_the_promises(void **state)
                 kept += larger(m.granted[j], m.minimum[j]);
             }
             assert_true(granted <= m.total);
-            if (kept > m.total) continue; /* somebody joined while others had borrowed: it waits for them */
+            if (kept > m.total) continue; /* a member joined while others had borrowed: it waits for them */
             model_to_table(&m, &table);
             for (size_t j = 0; j < MEMBERS; j++) /* every minimum can be had at once */
                 if (m.is_there[j]) assert_true(budget_rules_most(&table, j) >= m.minimum[j]);

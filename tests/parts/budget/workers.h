@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Further processes for the tests of budgets: the test program itself, run again. A worker has one pool in the budget. It
- * does what it is told over a socket, or allocates and frees as fast as it can (storm). */
+/* Further processes for the tests of budgets: the test program itself, run again. A worker has one pool in the budget.
+ * It does what it is told over a socket, or allocates and frees as fast as it can (storm). */
 #ifndef LOCH_TEST_BUDGET_WORKERS_H
 #define LOCH_TEST_BUDGET_WORKERS_H
 
@@ -166,7 +166,6 @@ BUDGET_UNUSED static void worker_board_make(void)
 /* Starts a worker, and does not wait until it has joined. */
 BUDGET_UNUSED static worker worker_spawn(size_t number, const worker_start *start)
 {
-    extern char **environ;
     int sockets[2];
     char text[3][16];
     worker w = {.number = number};

@@ -16,7 +16,7 @@
  *  minimum that is always available to it, a limit, and a weight. It may borrow what is neither held nor promised as a
  *  minimum. When a member needs memory below its minimum or its fair share, the members that have borrowed give free
  *  memory of their pools back. Blocks in use stay: a request that cannot be served within a short wait fails with
- *  E_LIMIT, and the sentence of the error record says who holds what.
+ *  E_LIMIT, and the sentence of the error record names the members and what each holds.
  *
  *  A member has a *grant*: bytes that its pool may hold from the device. The pool asks for more only when it has
  *  reached its grant; allocations from memory that it holds cost nothing more than without a budget.
@@ -102,8 +102,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_budget_get_info(loch_budget *budget, loc
 /** Receives the path of one budget. A return value other than LOCH_OK ends the walk and becomes its result. */
 typedef loch_status loch_budget_visitor(const char *path, void *user);
 
-/** Walks the budgets of this user in /dev/shm/loch-UID in order of name. Removes those that nobody has open. Budgets
- *  that were opened by a path elsewhere are not found. Any thread. */
+/** Walks the budgets of this user in /dev/shm/loch-UID in order of name. Removes those that no process has open.
+ *  Budgets that were opened by a path elsewhere are not found. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_budget_walk(loch_budget_visitor *visitor, void *user);
 
 /** @} */
@@ -119,21 +119,21 @@ typedef struct loch_budget_member_options {
     size_t minimum_bytes; /**< bytes that are always available to the member, whatever others use */
     /** Most bytes that the member has at a time; 0 for the limit of its pool, or the total. */
     size_t limit_bytes;
-    /** Part of the member in the bytes that are promised to nobody, against the weights of others: its fair share is
-     *  the minimum and that part. 0 for 1; at most 1000000. */
+    /** Part of the member in the bytes that are not promised, against the weights of others: its fair share is the
+     *  minimum and that part. 0 for 1; at most 1000000. */
     uint32_t weight;
 } loch_budget_member_options;
 
 /** Makes a pool a member of a budget. From now on the pool's limit is the member's grant: do not call
- *  loch_pool_set_limit, and give the pool no second member. The minimum is granted at once if nobody has borrowed it,
- *  otherwise as others give back. The member holds a reference on the pool, and runs one thread.
+ *  loch_pool_set_limit, and give the pool no second member. The minimum is granted at once if no member has borrowed
+ *  it, otherwise as others give back. The member holds a reference on the pool, and runs one thread.
  *
  *  Requests with LOCH_ALLOC_NO_RETRY and loch_pool_wake do not ask for more: they are served from the grant. Call
  *  loch_budget_member_prepare before them.
  *
  *  E_INVALID: not a pool, or an option is not valid. E_LIMIT: the minima of all members would exceed the total, the
- *  pool holds more than the budget has left, or all seats are taken. E_UNSUPPORTED: the pool is a child with a range, or
- *  the budget is open to look. E_HOST_MEMORY, E_IO, E_CORRUPT, E_BUSY, E_FORKED. Any thread.
+ *  pool holds more than the budget has left, or all seats are taken. E_UNSUPPORTED: the pool is a child with a range,
+ *  or the budget is open to look. E_HOST_MEMORY, E_IO, E_CORRUPT, E_BUSY, E_FORKED. Any thread.
  *  @param pool  a pool or a wrapper around one
  *  @param name  for people, at most 47 bytes are kept; copied; NULL for the name of the pool
  *  @param out   owned by the caller; destroy it with loch_budget_member_destroy. NULL on failure. */
@@ -146,8 +146,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_budget_member_create(loch_budget *budget
  *  not be called from a pressure function of the pool. NULL does nothing. */
 LOCH_API void loch_budget_member_destroy(loch_budget_member *member);
 
-/** Gets the grant for `bytes` more than the pool holds now. Waits as a request does. The member keeps the grant until the
- *  pool holds the memory, or until others need it; only its minimum is sure. For programs that know what they will
+/** Gets the grant for `bytes` more than the pool holds now. Waits as a request does. The member keeps the grant until
+ *  the pool holds the memory, or until others need it; only its minimum is sure. For programs that know what they will
  *  need: a model that is loaded, a pool that wakes, a capture. E_LIMIT: the budget does not have them.
  *  E_OVERFLOW, E_IO, E_CORRUPT, E_BUSY, E_FORKED. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_budget_member_prepare(loch_budget_member *member, size_t bytes);
@@ -168,7 +168,7 @@ typedef struct loch_budget_member_info {
     uint64_t borrowed_bytes; /**< grant above the minimum */
     uint64_t wanted_bytes;   /**< grant that a request waits for; 0 if none waits */
     uint64_t asked_bytes;    /**< bytes that others have asked it to give back, and that it has not answered */
-    uint32_t weight;         /**< part in the bytes that are promised to nobody */
+    uint32_t weight;         /**< part in the bytes that are not promised */
 } loch_budget_member_info;
 
 /** Reads the figures of a member. Set `out->size` before the call. E_CORRUPT, E_IO, E_BUSY: the file cannot be read.
