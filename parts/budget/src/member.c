@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMBER_TRIES 3 /* for a pool that grows while it joins */
+#define MEMBER_STEP_BYTES ((uint64_t)2 << 20) /* by which a pool may round up: more of it with each stage */
+#define MEMBER_TRIES 3                        /* for a pool that grows while it joins */
 
 /* --- requests that have reached the grant --- */
 
@@ -56,8 +57,10 @@ static size_t member_try_again(const budget_stage *stage, size_t bytes, uint64_t
 static size_t member_ask(const budget_stage *stage, size_t bytes, const loch_pool_info *info, loch_status why)
 {
     loch_budget_member *member = stage->member;
-    const uint64_t extra = (1 + 2 * (uint64_t)stage->number) * member->granule;
-    const uint64_t all = info->reserved_bytes + member_round(member, bytes) + extra;
+    const uint64_t exact = info->reserved_bytes + member_round(member, bytes);
+    const uint64_t rounding = member->granule + stage->number * (MEMBER_STEP_BYTES + member->granule);
+    const bool is_over = exact <= member->limit && exact + rounding > member->limit; /* the last bytes of the budget */
+    const uint64_t all = is_over ? member->limit : exact + rounding;
     const uint64_t wish = all + member->chunk + 4 * (uint64_t)stage->number * bytes; /* other threads ask too */
     const uint64_t missing = bytes > info->free_bytes ? bytes - info->free_bytes : 0;
     const uint64_t least = info->reserved_bytes + member_round(member, missing);
