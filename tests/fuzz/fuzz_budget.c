@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Fuzz target: the file of a budget, as a hostile or broken process may have written it. The input lies over a good file
- * from its first byte, or from the first slot. Reading it, looking at it, joining and growing succeed or fail with a
- * status; what is read keeps to its sizes. */
+/* Fuzz target: the file of a budget, as a hostile or broken process may have written it. The input lies over a good
+ * file from its first byte, or from the first slot. Reading it, looking at it, joining and growing succeed or fail
+ * with a status; what is read keeps to its sizes. */
 #include "fuzz.h"
 #include "layout.h"
 #include "rules.h"

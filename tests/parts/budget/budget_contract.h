@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs a suite of the allocators' contract over a pool that is a member of a budget: the budget has as many bytes as the
- * pool would have as its limit. A wrapper ends the member with the last reference. Included after a suite whose main is
- * named contract_main. */
+/* Runs a suite of the allocators' contract over a pool that is a member of a budget: the budget has as many bytes as
+ * the pool would have as its limit. A wrapper ends the member with the last reference. Included after a suite whose
+ * main is named contract_main. */
 #ifndef LOCH_TEST_BUDGET_CONTRACT_H
 #define LOCH_TEST_BUDGET_CONTRACT_H
 
