@@ -12,6 +12,7 @@
 
 #define BUDGET_TRIES 1000 /* to open a file that others make and remove at the same time */
 #define BUDGET_WAIT_NS 200000000u
+#define BUDGET_WAIT_MAX_NS (UINT64_MAX / 4) /* deadlines do not overflow */
 #define BUDGET_CHUNK_PART 64
 #define BUDGET_CHUNK_MAX ((uint64_t)1 << 30)
 #define BUDGET_CHUNK_MIN ((uint64_t)64 << 10)
@@ -50,8 +51,11 @@ static loch_status budget_make(budget_file *file, const loch_budget_options *opt
 
 static void budget_fill_seat(const loch_budget *budget, budget_slot *slot)
 {
-    *slot = (budget_slot){
-        .kind = BUDGET_SLOT_SEAT, .pid = budget->self.pid, .start = budget->self.start, .space = budget->self.space};
+    *slot = (budget_slot){.kind = BUDGET_SLOT_SEAT,
+                          .pid = budget->self.pid,
+                          .start = budget->self.start,
+                          .space = budget->self.space,
+                          .image = budget->self.image};
     snprintf(slot->program, sizeof slot->program, "%.15s", program_invocation_short_name);
 }
 
@@ -144,6 +148,7 @@ loch_status loch_budget_open(const char *name, const loch_budget_options *option
     atomic_init(&budget->references, 1);
     budget->self = budget_process_self();
     budget->wait_ns = given.wait_ns ? given.wait_ns : BUDGET_WAIT_NS;
+    if (budget->wait_ns > BUDGET_WAIT_MAX_NS) budget->wait_ns = BUDGET_WAIT_MAX_NS;
     budget->is_looking = given.access == LOCH_BUDGET_LOOK;
     budget->seat = BUDGET_SLOTS;
     status = budget_file_begin(&budget->file, name);

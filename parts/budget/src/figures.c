@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads the file. A process that only looks changes nothing, and reads without the lock if it cannot have it soon: the
- * figures may be of two moments then. */
+/* Reads the file. A process that only looks reads without the lock if it cannot have it soon: the figures may be of two
+ * moments then. */
 static loch_status figures_read(loch_budget *budget, budget_table *table)
 {
     budget_file *file = &budget->file;

@@ -52,7 +52,7 @@ static loch_status grant_read(const loch_budget_member *member, budget_table *ta
     if (status != LOCH_OK) return status;
     budget_slot *slot = &table->slots[member->index];
     if (member->index >= table->head.high || slot->kind != BUDGET_SLOT_MEMBER || slot->pid != self->pid ||
-        slot->start != self->start)
+        slot->start != self->start || slot->image != self->image)
         return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "budget file %s is damaged: member \"%s\" is not in it",
                               member->budget->file.path, member->name);
     slot->minimum = member->minimum;

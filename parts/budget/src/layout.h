@@ -52,7 +52,8 @@ typedef struct budget_slot {
     uint64_t asked, level; /* written together */
     uint32_t weight, unused;
     char name[BUDGET_NAME_BYTES], program[16], device[32];
-    uint64_t spare[7];
+    uint64_t image; /* a random number of the program that the process runs */
+    uint64_t spare[6];
 } budget_slot;
 
 _Static_assert(sizeof(budget_head) == 256, "the head has its size");

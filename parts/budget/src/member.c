@@ -137,6 +137,7 @@ static void member_fill_slot(const loch_budget_member *member, uint32_t weight, 
                           .pid = self->pid,
                           .start = self->start,
                           .space = self->space,
+                          .image = self->image,
                           .minimum = member->minimum,
                           .limit = member->limit,
                           .weight = weight};
@@ -277,7 +278,7 @@ void loch_budget_member_destroy(loch_budget_member *member)
         (void)!loch_observer_remove(loch_allocator_get_device(member->pool), member_observe, member);
     if (!is_forked) {
         budget_service_stop(member);
-        if (member->granted) (void)!loch_pool_set_limit(member->pool, (size_t)member->old_limit);
+        if (member->index < BUDGET_SLOTS) (void)!loch_pool_set_limit(member->pool, (size_t)member->old_limit);
         if (member->index < BUDGET_SLOTS && budget_file_lock(file, BUDGET_PATIENCE_NS) == LOCH_OK) {
             budget_table_leave(file, member->index);
             budget_file_unlock(file);

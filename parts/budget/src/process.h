@@ -11,12 +11,14 @@ typedef struct budget_process {
     int64_t pid;
     uint64_t start; /* in ticks since the machine started */
     uint64_t space; /* number of its pid namespace */
+    uint64_t image; /* a random number of the program that it runs: exec keeps pid and start */
 } budget_process;
 
 typedef enum budget_life {
     BUDGET_DEAD,
     BUDGET_ALIVE,
-    BUDGET_UNKNOWN /* it is in another namespace, or the system does not tell */
+    BUDGET_RUNNING, /* it lives, and runs this or another program: it has the file open if it still is a member */
+    BUDGET_UNKNOWN  /* it is in another namespace, or the system does not tell */
 } budget_life;
 
 /* Reads what names the calling process. Members that the system does not tell are 0. */

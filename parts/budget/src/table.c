@@ -24,9 +24,10 @@ loch_status budget_table_put(const budget_file *file, size_t place, uint64_t val
 
 static bool table_is_dead(const budget_file *file, const budget_process *self, const budget_slot *slot, size_t index)
 {
-    const budget_process owner = {slot->pid, slot->start, slot->space};
+    const budget_process owner = {slot->pid, slot->start, slot->space, slot->image};
     const budget_life life = budget_process_look(self, &owner);
-    return life == BUDGET_DEAD || (life == BUDGET_UNKNOWN && !budget_file_is_marked(file, index));
+    if (life == BUDGET_UNKNOWN || life == BUDGET_RUNNING) return !budget_file_is_marked(file, index);
+    return life == BUDGET_DEAD;
 }
 
 static bool table_free(const budget_file *file, size_t index)

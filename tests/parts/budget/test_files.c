@@ -108,16 +108,17 @@ static void a_good_file_without_processes_is_taken(void **state)
     budget_head *head = (budget_head *)bytes;
     budget_slot *slots = (budget_slot *)(bytes + sizeof *head);
     const budget_process self = budget_process_self();
-    head->high = 4;
+    head->high = 5;
     slots[0] = (budget_slot){.kind = BUDGET_SLOT_MEMBER, .pid = 1, .start = 77, .space = self.space, .granted = 5};
     slots[1] = (budget_slot){
         .kind = BUDGET_SLOT_MEMBER, .pid = self.pid, .start = self.start + 1, .space = self.space, .granted = 9};
+    slots[4] = (budget_slot){.kind = BUDGET_SLOT_SEAT, .pid = self.pid, .start = self.start, .space = self.space};
     slots[2] = (budget_slot){.kind = 99, .pid = -5, .start = 1, .space = self.space}; /* no such kind */
     slots[3] = (budget_slot){.kind = BUDGET_SLOT_SEAT, .pid = self.pid, .start = self.start, .space = self.space + 1};
     put_file(bytes, sizeof bytes, 0600);
     loch_budget *budget = budget_open(64 * TEST_MIB, 0);
     const loch_budget_info info = budget_info(budget);
-    assert_int_equal(info.members, 0); /* pids that other processes have now, and one of another namespace */
+    assert_int_equal(info.members, 0); /* pids of others now, a program before this one, another namespace */
     assert_int_equal(info.processes, 1);
     loch_budget_close(budget);
     assert_false(budget_is_there());

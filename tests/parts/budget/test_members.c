@@ -207,6 +207,24 @@ static void a_pool_gets_its_limit_back(void **state)
     loch_allocator_release(pool);
 }
 
+/* A member that never got a grant leaves its pool as it was. */
+static void a_pool_without_a_grant_gets_its_limit_back(void **state)
+{
+    (void)state;
+    void *block;
+    loch_budget *budget = budget_open(64 * TEST_MIB, 1);
+    party a = party_begin(device, budget, "all", 64 * TEST_MIB, 0), b = party_begin(device, budget, "none", 0, 0);
+    assert_int_equal(party_info(&b).granted_bytes, 0);
+    CHECK_FAILS(loch_alloc(b.pool, TEST_MIB, &block), LIMIT);
+    loch_budget_member_destroy(b.member);
+    assert_int_equal(party_pool_info(&b).limit_bytes, 0);
+    CHECK_OK(loch_alloc(b.pool, TEST_MIB, &block));
+    CHECK_OK(loch_free(b.pool, block));
+    loch_allocator_release(b.pool);
+    party_end(&a);
+    loch_budget_close(budget);
+}
+
 static void wrong_arguments(void **state)
 {
     (void)state;
@@ -473,6 +491,7 @@ int main(void)
         cmocka_unit_test(limits_and_weights),
         cmocka_unit_test(prepared_bytes_need_no_retry),
         cmocka_unit_test(a_pool_gets_its_limit_back),
+        cmocka_unit_test(a_pool_without_a_grant_gets_its_limit_back),
         cmocka_unit_test(wrong_arguments),
         cmocka_unit_test(minima_must_fit),
         cmocka_unit_test(all_seats_can_be_taken),

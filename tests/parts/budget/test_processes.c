@@ -105,6 +105,21 @@ static void children_do_not_keep_their_parents_alive(void **state)
     }
 }
 
+/* A process that runs another program has no memory any more, and the same pid. */
+static void another_program_has_no_budget(void **state)
+{
+    (void)state;
+    const worker_start one = plain("one", 96 * TEST_MIB), two = plain("two", 0);
+    worker a = worker_begin(0, &one), b = worker_begin(1, &two);
+    const worker_order order = {WORKER_EXEC, 0, 0};
+    assert_int_equal(write(a.socket, &order, sizeof order), sizeof order);
+    (void)worker_do(&b, WORKER_ALLOC, 0, 100 * TEST_MIB);
+    assert_int_equal(kill(a.pid, 0), 0); /* it lives */
+    worker_end(&b);
+    worker_kill(&a);
+    assert_false(budget_is_there());
+}
+
 /* What a child of a fork can do with objects of its parent: E_FORKED, and ending them. */
 static int forked_calls(loch_budget *budget, party *p)
 {
@@ -270,6 +285,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_kill_ends_the_wait_of_others),
         cmocka_unit_test(a_file_without_processes_is_as_good_as_none),
         cmocka_unit_test(children_do_not_keep_their_parents_alive),
+        cmocka_unit_test(another_program_has_no_budget),
         cmocka_unit_test(a_child_of_a_fork_has_no_budget),
         cmocka_unit_test(processes_race_to_make_and_to_remove),
         cmocka_unit_test(processes_are_killed_at_random_moments),

@@ -23,7 +23,8 @@ typedef enum worker_verb {
     WORKER_TRIM,
     WORKER_LOOK, /* the grant and what the pool holds */
     WORKER_FORK, /* a child that sleeps; answers its pid */
-    WORKER_COPY  /* a child that no handler of forks knows of; answers its pid */
+    WORKER_COPY, /* a child that no handler of forks knows of; answers its pid */
+    WORKER_EXEC  /* become another program, which sleeps; no answer */
 } worker_verb;
 
 typedef struct worker_order {
@@ -82,6 +83,7 @@ static void worker_obey(const worker_order *order, party *p, void **blocks, work
     case WORKER_TRIM: answer->status = loch_allocator_trim(p->pool, 0, &answer->value); break;
     case WORKER_FORK:
     case WORKER_COPY: answer->value = worker_child(order->verb == WORKER_COPY); break;
+    case WORKER_EXEC: execlp("sleep", "sleep", "600", (char *)NULL); break;
     case WORKER_LOOK: break;
     }
     if (answer->status != LOCH_OK) memcpy(answer->sentence, loch_error_get()->sentence, sizeof answer->sentence);
