@@ -26,14 +26,15 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 
 static uint64_t model_share(const model *m, size_t i)
 {
-    uint64_t promised = 0, weights = m->is_there[i] ? 0 : m->weight[i];
+    uint64_t promised = 0, weights = 0;
     for (size_t j = 0; j < m->count; j++) {
         if (!m->is_there[j]) continue;
         promised += m->minimum[j];
         weights += m->weight[j];
     }
     const uint64_t loose = m->total > promised ? m->total - promised : 0;
-    return smaller(m->minimum[i] + loose * m->weight[i] / weights, m->limit[i]);
+    assert_true(weights > 0);
+    return weights ? smaller(m->minimum[i] + loose * m->weight[i] / weights, m->limit[i]) : 0;
 }
 
 /* Whether the member may have one byte more. */
