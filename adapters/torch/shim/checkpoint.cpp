@@ -56,6 +56,7 @@ static void *allocate_at(Pool &pool, void *address, size_t bytes, cudaStream_t s
     request.stream = find_stream(*pool.device, stream);
     request.address = address;
     void *ptr = nullptr;
+    const Request noted(Request::kAlloc, &pool, stream);
     check("place a block at its address", loch_allocator_alloc(pool.loch, &request, &ptr));
     count_alloc(pool, ptr, bytes, stream);
     return ptr;
