@@ -94,6 +94,7 @@ def test_blocks_of_an_ended_pool_keep_their_stacks(history, probe, blocks):
 
 def test_a_block_that_is_kept_for_a_graph_is_free_in_a_snapshot(history, probe, blocks):
     first, second = (next(numbers), 0), (next(numbers), 0)
+    before = torch._C._cuda_memoryStats(0)
     probe.create_pool(*first)
     (block,) = inside(probe, first, blocks, 8 * MIB)
     probe.release_pool(*first)
@@ -105,6 +106,9 @@ def test_a_block_that_is_kept_for_a_graph_is_free_in_a_snapshot(history, probe, 
     assert block_at(segments, block)["state"] == "inactive"
     assert sum(part["allocated_size"] for part in segments) == stats["allocated_bytes"]["all"]["current"]
     assert sum(part["total_size"] for part in segments) == stats["reserved_bytes"]["all"]["current"]
+    for figure in ("allocated_bytes", "requested_bytes", "allocation"):
+        for kind in ("all", "small_pool", "large_pool"):
+            assert stats[figure][kind]["current"] == before[figure][kind]["current"], (figure, kind)
     check_tiling(segments)
     probe.end_pool(*second)
     probe.release_pool(*second)

@@ -293,6 +293,12 @@ static inline void *allocate_here(size_t bytes)
     fail("free a block", status);
 }
 
+static inline void count_large_free(const Pool &pool, const Large &block)
+{
+    Tally &tally = C10_LIKELY(last.device == pool.device) ? *last.tally : *find_tally(*pool.device);
+    add(tally.large_freed, block);
+}
+
 // Frees a block and counts it if it is large. The mark of a large block is taken first: after the free, another thread
 // may have the address.
 static inline loch_status free_counted(Pool &pool, void *ptr)
@@ -305,8 +311,7 @@ static inline loch_status free_counted(Pool &pool, void *ptr)
         put_large(ptr, block.requested);
         return status;
     }
-    Tally &tally = C10_LIKELY(last.device == pool.device) ? *last.tally : *find_tally(*pool.device);
-    add(tally.large_freed, block);
+    count_large_free(pool, block);
     return status;
 }
 
@@ -319,7 +324,10 @@ static loch_status free_private(Pool &pool, void *ptr, size_t bytes, bool *is_ke
     present.unlock();
     const std::lock_guard<std::mutex> held(pool.device->lock);
     *is_kept = keep_for_graphs(pool, ptr, bytes);
-    return *is_kept ? LOCH_OK : free_counted(pool, ptr);
+    if (!*is_kept) return free_counted(pool, ptr);
+    Large block;
+    if (take_large(ptr, &block)) count_large_free(pool, block); // for PyTorch it is free
+    return LOCH_OK;
 }
 
 void free_to(Pool &pool, void *ptr)

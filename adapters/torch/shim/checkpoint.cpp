@@ -27,8 +27,12 @@ struct Walk {
 static loch_status save_block(const loch_block *block, void *user)
 {
     auto *walk = static_cast<Walk *>(user);
-    walk->blocks.push_back({block->address, block->requested_bytes, find_native(*walk->device, block->stream_id)});
-    return LOCH_OK;
+    try {
+        walk->blocks.push_back({block->address, block->requested_bytes, find_native(*walk->device, block->stream_id)});
+        return LOCH_OK;
+    } catch (const std::bad_alloc &) { // Loch calls from C
+        return LOCH_E_HOST_MEMORY;
+    }
 }
 
 static std::vector<SavedBlock> save_blocks(Device &device, Pool &pool)

@@ -203,6 +203,7 @@ void note_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream)
     TraceEntry entry = make_entry(pool.device->number, TraceEntry::ALLOC, address, bytes, stream, pool.id, context);
     const bool is_done = has_waiting() && !is_waiting(pool);
     const std::lock_guard<std::mutex> held(history.lock);
+    if (!is_recording()) return; // it was switched off meanwhile: nobody would note the free
     if (is_done) complete_all(pool, gone);
     complete_overlap(address, bytes, gone);
     std::swap(history.live[ptr], live); // destroyed after the lock
@@ -256,6 +257,7 @@ void note_free(Pool &pool, void *ptr)
     TraceEntry completed =
         make_entry(number, TraceEntry::FREE_COMPLETED, address, live.bytes, live.stream, pool.id, context);
     const std::lock_guard<std::mutex> held(history.lock);
+    if (!is_recording()) return;
     add_entry(std::move(requested), gone);
     if (live.is_recorded)
         history.waiting[address] = {&pool, number, live.bytes, live.bytes, live.stream, pool.id, std::move(context)};

@@ -334,8 +334,12 @@ void Allocator::setNoSplit(DeviceIndex number, MempoolId_t id)
 
 static loch_status note_block(const loch_block *block, void *user)
 {
-    static_cast<std::vector<void *> *>(user)->push_back(block->address);
-    return LOCH_OK;
+    try {
+        static_cast<std::vector<void *> *>(user)->push_back(block->address);
+        return LOCH_OK;
+    } catch (const std::bad_alloc &) { // Loch calls from C
+        return LOCH_E_HOST_MEMORY;
+    }
 }
 
 bool Allocator::checkPoolLiveAllocations(DeviceIndex number, MempoolId_t id, const std::unordered_set<void *> &expected)

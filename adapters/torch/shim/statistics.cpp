@@ -284,6 +284,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex number)
     out.active_bytes = out.allocated_bytes;
     for (const size_t i : {size_t{0}, size_t{2}}) { // blocks that streams still use; Loch does not split them
         out.active_bytes[i].current += look.waiting;
+        out.active_bytes[i].freed = std::max(int64_t{0}, out.active_bytes[i].freed - look.waiting);
         out.active_bytes[i].peak = std::max(out.active_bytes[i].peak, out.active_bytes[i].current);
     }
     const Flow &flow = look.flow, &from = base.flow;
