@@ -187,7 +187,6 @@ static void count_private(Pool &pool, const Large &block, int64_t sign)
 {
     const int64_t requested = sign * static_cast<int64_t>(block.requested);
     const int64_t allocated = sign * static_cast<int64_t>(block.allocated);
-    pool.live.requested.fetch_add(requested, std::memory_order_relaxed);
     pool.live.allocated.fetch_add(allocated, std::memory_order_relaxed);
     if (sign > 0) pool.live.count.fetch_add(1, std::memory_order_relaxed);
     count_aside(*pool.device, sign, requested, allocated);

@@ -86,10 +86,12 @@ struct Pool {
     loch_allocator *loch = nullptr; // owned until is_released; after that the live blocks keep it
     Device *device = nullptr;
     MempoolId_t id{0, 0};
-    uint16_t number = 0;      // in the table of owners; 0 for none
-    bool is_private = false;  // a graph's, a MemPool's, a region's
-    bool is_direct = false;   // straight from the driver
-    Counts live;              // blocks in use; of private pools only
+    uint16_t number = 0;     // in the table of owners; 0 for none
+    bool is_private = false; // a graph's, a MemPool's, a region's
+    bool is_direct = false;  // straight from the driver
+    struct {
+        std::atomic<int64_t> count{0}, allocated{0};
+    } live;                   // blocks in use and their bytes; of private pools only
     std::string tag;          // of a region; empty for others
     std::shared_mutex ending; // shared for frees of private pools; those of a released pool take Device::lock as well
     // Under Device::lock:

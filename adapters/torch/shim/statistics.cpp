@@ -13,7 +13,7 @@
 // - Private pools are off the fast path, and count with shared atomics.
 // - The peak of all pools: time is cut into spans in which private pools hold the same memory and use about as much of
 //   it. The peak of a span is the most of the private pools plus the most of the main pool, which is at most a quarter
-//   of the private pools' use too high. Loch forgets the main pool's peaks at the end of a span for one reader only
+//   of the private pools' use too high, and more only within a tenth of a millisecond. Loch forgets the main pool's peaks at the end of a span for one reader only
 //   (Base::view), not for others.
 // - Segments are counted as they come and go (segments.cpp).
 #include "allocator.h"
@@ -21,6 +21,7 @@
 #include <cmath>
 #include <loch/device.h>
 #include <loch/direct.h>
+#include <loch/host.h>
 #include <loch/wrapper.h>
 
 namespace loch_torch
@@ -46,7 +47,11 @@ struct Base {
     Flow flow;                            // when the sums were reset
     int64_t span_reserved = 0;            // bytes that private pools held when the span began
     std::atomic<int64_t> low{0}, high{0}; // bytes in private pools at which the span ends
+    std::atomic<uint64_t> began_ns{0};    // time when the span began
+    std::atomic<uint32_t> overdue{0};     // blocks beyond the limits so far: the clock is read for each 8th
 };
+
+constexpr uint64_t kSpanNs = 100'000; // least length of a span, unless memory comes: an end costs a microsecond
 
 Base *make_base(loch_allocator *main)
 {
@@ -130,7 +135,7 @@ static int64_t hold_private(Device &device, int64_t *waiting)
         for (const Kept &block : pool->kept)
             reserved += static_cast<int64_t>(block.bytes);
         if (pool->is_released) {
-            reserved += read(pool->live).allocated;
+            reserved += pool->live.allocated.load(std::memory_order_relaxed);
             continue;
         }
         const loch_pool_info info = info_of(*pool);
@@ -174,6 +179,8 @@ static void begin_span(Device &device)
     const int64_t step = now.allocated / 8 + static_cast<int64_t>(kSmallMax);
     base.low = now.allocated - step;
     base.high = now.allocated + step;
+    base.overdue = 0;
+    base.began_ns = loch_host_now_ns();
 }
 
 void note_private_memory(Device &device)
@@ -223,14 +230,25 @@ static void raise(std::atomic<int64_t> &most, int64_t seen)
     while (seen > before && !most.compare_exchange_weak(before, seen, std::memory_order_relaxed)) {}
 }
 
+// Tells whether the span is long enough to end it.
+static bool is_span_over(Base &base)
+{
+    const uint32_t overdue = base.overdue.load(std::memory_order_relaxed);
+    base.overdue.store(overdue + 1, std::memory_order_relaxed);
+    return overdue % 8 == 0 && loch_host_now_ns() - base.began_ns >= kSpanNs;
+}
+
 void count_aside(Device &device, int64_t blocks, int64_t requested, int64_t allocated)
 {
     Counts &now = device.aside, &most = device.aside_most;
     const Figures sum = {now.count.fetch_add(blocks, std::memory_order_relaxed) + blocks,
                          now.requested.fetch_add(requested, std::memory_order_relaxed) + requested,
                          now.allocated.fetch_add(allocated, std::memory_order_relaxed) + allocated};
-    const bool is_other = sum.allocated < device.base->low || sum.allocated > device.base->high;
-    if (is_other || device.has_aside_grown.load(std::memory_order_relaxed)) note_private_memory(device);
+    Base &base = *device.base;
+    const bool is_other = sum.allocated < base.low.load(std::memory_order_relaxed) ||
+                          sum.allocated > base.high.load(std::memory_order_relaxed);
+    if (device.has_aside_grown.load(std::memory_order_relaxed) || (is_other && is_span_over(base)))
+        note_private_memory(device);
     raise(most.count, sum.count);
     raise(most.requested, sum.requested);
     raise(most.allocated, sum.allocated);
