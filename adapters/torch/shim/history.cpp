@@ -14,8 +14,8 @@
 namespace loch_torch
 {
 
-// What is known of a live block. Noted while the history is recorded. Afterwards the call stacks stay, but frees are not
-// noted: from then on the id tells whether the block is still the same.
+// What is known of a live block. Noted while the history is recorded. Afterwards the call stacks stay, but frees are
+// not noted: from then on the id tells whether the block is still the same.
 struct Live {
     size_t bytes;
     cudaStream_t stream;
@@ -203,7 +203,7 @@ void note_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream)
     TraceEntry entry = make_entry(pool.device->number, TraceEntry::ALLOC, address, bytes, stream, pool.id, context);
     const bool is_done = has_waiting() && !is_waiting(pool);
     const std::lock_guard<std::mutex> held(history.lock);
-    if (!is_recording()) return; // it was switched off meanwhile: nobody would note the free
+    if (!is_recording()) return; // it was switched off meanwhile: the free will not be noted
     if (is_done) complete_all(pool, gone);
     complete_overlap(address, bytes, gone);
     std::swap(history.live[ptr], live); // destroyed after the lock

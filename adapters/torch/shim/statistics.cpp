@@ -7,14 +7,14 @@
 // - Sums since the start (allocated, freed) are counted by each thread for itself (Tally).
 // - The split at 1 MiB: large blocks are counted by each thread for itself, small ones are the rest. A free learns from
 //   a mark whether its block is large (owners.h). The peak of large blocks is exact for one thread. For several it is
-//   the sum of the threads' peaks, and at most the peak of all: a thread that only allocates has no peak of its own. The
-//   peak of small ones is the most that was seen when figures were read, and at least the peak of all less the peak of
-//   large ones: an exact one would cost every free a search for its size.
+//   the sum of the threads' peaks, and at most the peak of all: a thread that only allocates has no peak of its own.
+//   The peak of small ones is the most that was seen when figures were read, and at least the peak of all less the peak
+//   of large ones: an exact one would cost every free a search for its size.
 // - Private pools are off the fast path, and count with shared atomics.
 // - The peak of all pools: time is cut into spans in which private pools hold the same memory and use about as much of
-//   it. The peak of a span is the most of the private pools plus the most of the main pool, which is at most a quarter
-//   of the private pools' use too high, and more only within a tenth of a millisecond. Loch forgets the main pool's peaks at the end of a span for one reader only
-//   (Base::view), not for others.
+//   it. The peak of a span is the most of the private pools plus the most of the main pool. That is at most a quarter
+//   of the private pools' use too high, and more only within a tenth of a millisecond. Loch forgets the main pool's
+//   peaks at the end of a span for one reader only (Base::view), not for others.
 // - Segments are counted as they come and go (segments.cpp).
 #include "allocator.h"
 
