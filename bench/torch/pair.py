@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Times allocate + free of a cached tensor through PyTorch's C++ calls: native, the plug-in and the shim, in one run.
 
-    python bench/torch/pair.py [--ways native plugin shim] [--rounds 2000000] [--repeat 5] [--lib build/lib] [--built pair.so]
+    python bench/torch/pair.py [--ways native plugin shim] [--rounds 2000000] [--repeat 5] [--lib build/lib] [--built pair.so] [--held MIB]
 
 Each way runs in processes of its own, in turn. Printed is the least of the repeats in ns: other programs only add to it.
 On a machine without a GPU give LOCH_TORCH_DEVICE=sim:8GiB,id=%d and --ways shim: the share of CUDA's runtime is missing
 then, but not PyTorch's and Loch's. With --count the shim's instructions for a pair are counted by valgrind. --built names a pair.so
-that was compiled elsewhere (--build FILE), for machines without CUDA's headers.
+that was compiled elsewhere (--build FILE), for machines without CUDA's headers. --held allocates so many MiB first: a pool of Loch keeps
+up to an eighth of its memory, 4 to 64 MiB, ready for all threads, so a program that holds nothing else is its worst case.
 """
 import argparse
 import ctypes
@@ -65,6 +66,7 @@ def measure(arguments):
     if torch.cuda.is_available():
         torch.cuda.init()
         torch.empty(1, device="cuda")
+    held = [torch._C._cuda_cudaCachingAllocator_raw_alloc(1 << 20, 0) for _ in range(arguments.held)]
     library = ctypes.CDLL(arguments.library)
     for call in [*CALLS, "pair_many"]:
         getattr(library, call).restype = ctypes.c_double
@@ -86,6 +88,8 @@ def measure(arguments):
                     result[f"{name}, pair_many, {size}"] = library.pair_many(ctypes.c_size_t(size), ctypes.c_long(arguments.rounds),
                                                                            ctypes.c_size_t(16))
     print(json.dumps(result))
+    for address in held:
+        torch._C._cuda_cudaCachingAllocator_raw_delete(address)
     del kept
 
 
@@ -110,6 +114,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--lib", default=str(HERE.parent.parent / "build" / "lib"), help="folder with libloch.so, the plug-in and the shim")
     parser.add_argument("--count", type=int, nargs="?", const=1, default=0, help="count instructions by valgrind instead")
+    parser.add_argument("--held", type=int, default=0, metavar="MIB", help="memory that the process holds meanwhile")
     parser.add_argument("--build", metavar="FILE", help="only compile pair.so")
     parser.add_argument("--built", metavar="FILE", help="a pair.so that was compiled elsewhere, for this version of PyTorch")
     parser.add_argument("--way", help=argparse.SUPPRESS)
@@ -127,7 +132,7 @@ def main():
         for _ in range(arguments.repeat):
             for way in arguments.ways:
                 done = subprocess.run([sys.executable, __file__, "--way", way, "--library", str(library), "--rounds", str(arguments.rounds),
-                                       "--lib", arguments.lib], check=True, capture_output=True, text=True)
+                                       "--lib", arguments.lib, "--held", str(arguments.held)], check=True, capture_output=True, text=True)
                 for case, time in json.loads(done.stdout.splitlines()[-1]).items():
                     best[way][case] = min(time, best[way].get(case, time))
         print(f"{'ns for a pair':40}" + "".join(f"{way:>10}" for way in arguments.ways))

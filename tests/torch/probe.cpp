@@ -139,6 +139,11 @@ PROBE int probe_create_pool(unsigned long long first, unsigned long long second)
     return guarded([=] { get()->createOrIncrefPool(0, {first, second}); });
 }
 
+PROBE int probe_set_no_split(unsigned long long first, unsigned long long second)
+{
+    return guarded([=] { get()->setNoSplit(0, {first, second}); });
+}
+
 PROBE int probe_pool_use_count(unsigned long long first, unsigned long long second)
 {
     int count = -1;
@@ -153,6 +158,17 @@ PROBE void *probe_allocate(size_t bytes)
     void *result = nullptr;
     (void)guarded([&] { result = get()->raw_alloc(bytes); });
     return result;
+}
+
+// Says that a stream uses a block, as Tensor.record_stream does.
+PROBE int probe_record_stream(size_t address, size_t stream)
+{
+    return guarded([=] {
+        void *ptr = reinterpret_cast<void *>(address);
+        c10::DataPtr data(ptr, ptr, get()->raw_deleter(), c10::Device(c10::DeviceType::CUDA, 0));
+        get()->recordStream(data, c10::cuda::getStreamFromExternal(reinterpret_cast<cudaStream_t>(stream), 0));
+        (void)data.release_context(); // the block stays
+    });
 }
 
 PROBE int probe_empty_cache(unsigned long long first, unsigned long long second)

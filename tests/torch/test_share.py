@@ -97,6 +97,26 @@ assert not any(hex(base)[2:] == line.split("-")[0] for line in open("/proc/self/
     assert ask(owner, "read") == ["here", "!"]
 
 
+def test_memory_of_another_process_is_no_segment(probe, owner):
+    """The figures, the trace and the observers of segments have what this process took from the device."""
+    program = """
+need(probe.probe_attach_tracker(0))
+need(probe.probe_record_history(1, ctypes.c_size_t(1000), 0, 1, b""))
+alloc(100, 0)
+def look():
+    trace = torch._C._cuda_memorySnapshot(None)["device_traces"][0]
+    stats = torch._C._cuda_memoryStats(0)
+    return [sum(entry["action"].startswith("segment") for entry in trace), stats["segment"]["all"], stats["reserved_bytes"]["all"],
+            stats["num_device_alloc"], probe.probe_segment_seen(ctypes.c_size_t(1 << 30), None)]
+before = look()
+base = open_handle(sys.argv[2])
+during = look()
+need(probe.probe_close(ctypes.c_size_t(0)))
+say(base != 0, during == before, look() == before)
+"""
+    assert run(probe, program, owner.shared[2][0]) == ["True"] * 3
+
+
 def test_memory_that_was_given_back_gets_another_handle(probe, owner):
     old = owner.shared[2]
     new = ask(owner, "again")

@@ -40,6 +40,7 @@ static void leave_tallies(void *)
             for (Tally *tally = device->tallies.load(std::memory_order_acquire); tally; tally = tally->next)
                 if (tally->owner.load(std::memory_order_relaxed) == &last)
                     tally->owner.store(nullptr, std::memory_order_release);
+    last = Last{}; // what ends later in this thread finds counts of its own again
 }
 
 // Finds the thread's counts on a device: its own, those of a thread that ended, or new ones.
@@ -181,14 +182,14 @@ static inline void trace_free(void *ptr)
 
 // --- handing out ---
 
-// Counts a block of a private pool. Other threads do so too.
+// Counts a block of a private pool that comes (sign 1) or goes (-1). Other threads do so too.
 static void count_private(Pool &pool, const Large &block, int64_t sign)
 {
-    pool.live.requested.fetch_add(sign * static_cast<int64_t>(block.requested), std::memory_order_relaxed);
-    pool.live.allocated.fetch_add(sign * static_cast<int64_t>(block.allocated), std::memory_order_relaxed);
-    if (sign < 0) return;
-    pool.live.count.fetch_add(1, std::memory_order_relaxed);
-    note_private_peak(*pool.device);
+    const int64_t requested = sign * static_cast<int64_t>(block.requested);
+    const int64_t allocated = sign * static_cast<int64_t>(block.allocated);
+    pool.live.allocated.fetch_add(allocated, std::memory_order_relaxed);
+    if (sign > 0) pool.live.count.fetch_add(1, std::memory_order_relaxed);
+    count_aside(*pool.device, sign, requested, allocated);
 }
 
 // Counts that Loch has a block of a private pool back.
@@ -203,6 +204,13 @@ static inline bool is_noted(const Pool &pool)
     return pool.is_private || rare.load(std::memory_order_relaxed) & kRareHistory;
 }
 
+// Returns the bytes of a block beyond its size in units of PyTorch.
+static int64_t slack_of(const Large &block)
+{
+    const size_t units = (block.requested + kAlignment - 1) / kAlignment;
+    return static_cast<int64_t>(block.allocated) - static_cast<int64_t>(units * kAlignment);
+}
+
 void count_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream)
 {
     Device &device = *pool.device;
@@ -212,6 +220,7 @@ void count_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream)
     const Large block = pool.is_private || is_reported ? sizes_of(pool, ptr) : Large{0, bytes};
     if (pool.is_private) count_private(pool, block, 1);
     if (!pool.is_direct) count_bytes(*last.tally, ptr, bytes);
+    if (pool.is_private) add(last.tally->made.allocated, slack_of(block)); // a segment of its own has more
     if (is_noted(pool)) note_alloc(pool, ptr, bytes, stream);
     if (is_reported) report(device, ptr, static_cast<int64_t>(block.allocated));
 }
@@ -221,7 +230,7 @@ void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream)
     follow(*pool.device, stream);
     loch_request request = last.tally->request; // a copy: callbacks may allocate, too
     request.bytes = bytes;
-    if (is_noted(pool)) note_request(pool, stream);
+    const Request noted(is_noted(pool) ? Request::kAlloc : Request::kNone, &pool, stream);
     Pool *served = &pool;
     void *ptr = nullptr;
     const loch_status status = loch_allocator_alloc(pool.loch, &request, &ptr);
@@ -283,6 +292,12 @@ static inline void *allocate_here(size_t bytes)
     fail("free a block", status);
 }
 
+static inline void count_large_free(const Pool &pool, const Large &block)
+{
+    Tally &tally = C10_LIKELY(last.device == pool.device) ? *last.tally : *find_tally(*pool.device);
+    add(tally.large_freed, block);
+}
+
 // Frees a block and counts it if it is large. The mark of a large block is taken first: after the free, another thread
 // may have the address.
 static inline loch_status free_counted(Pool &pool, void *ptr)
@@ -295,8 +310,7 @@ static inline loch_status free_counted(Pool &pool, void *ptr)
         put_large(ptr, block.requested);
         return status;
     }
-    Tally &tally = C10_LIKELY(last.device == pool.device) ? *last.tally : *find_tally(*pool.device);
-    add(tally.large_freed, block);
+    count_large_free(pool, block);
     return status;
 }
 
@@ -309,7 +323,10 @@ static loch_status free_private(Pool &pool, void *ptr, size_t bytes, bool *is_ke
     present.unlock();
     const std::lock_guard<std::mutex> held(pool.device->lock);
     *is_kept = keep_for_graphs(pool, ptr, bytes);
-    return *is_kept ? LOCH_OK : free_counted(pool, ptr);
+    if (!*is_kept) return free_counted(pool, ptr);
+    Large block;
+    if (take_large(ptr, &block)) count_large_free(pool, block); // for PyTorch it is free
+    return LOCH_OK;
 }
 
 void free_to(Pool &pool, void *ptr)
@@ -427,7 +444,7 @@ void Allocator::recordStream(const DataPtr &ptr, CUDAStream stream)
     if (!ptr.get() || ptr.get_deleter() != &delete_block) return; // empty, or memory of another process
     Pool *pool = find_owner(ptr.get());
     if (!pool) return;
-    if (rare.load(std::memory_order_relaxed) & kRareHistory) note_use(ptr.get());
+    if (rare.load(std::memory_order_relaxed) & kRareHistory) note_use(ptr.get(), stream.stream());
     check("record the use of a block",
           loch_allocator_record_use(pool->loch, ptr.get(), find_stream(*pool->device, stream.stream())));
 }

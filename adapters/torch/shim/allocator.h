@@ -86,10 +86,12 @@ struct Pool {
     loch_allocator *loch = nullptr; // owned until is_released; after that the live blocks keep it
     Device *device = nullptr;
     MempoolId_t id{0, 0};
-    uint16_t number = 0;      // in the table of owners; 0 for none
-    bool is_private = false;  // a graph's, a MemPool's, a region's
-    bool is_direct = false;   // straight from the driver
-    Counts live;              // blocks in use; of private pools only
+    uint16_t number = 0;     // in the table of owners; 0 for none
+    bool is_private = false; // a graph's, a MemPool's, a region's
+    bool is_direct = false;  // straight from the driver
+    struct {
+        std::atomic<int64_t> count{0}, allocated{0};
+    } live;                   // blocks in use and their bytes; of private pools only
     std::string tag;          // of a region; empty for others
     std::shared_mutex ending; // shared for frees of private pools; those of a released pool take Device::lock as well
     // Under Device::lock:
@@ -140,7 +142,10 @@ struct Device {
     std::atomic<int64_t> retries{0}, ooms{0};
     std::atomic<Stream *> streams[kStreamBuckets] = {}; // by native handle; grown under `lock`, read without it
     std::atomic<Tally *> tallies{nullptr};
-    Base *base = nullptr; // never changed after opening
+    Base *base = nullptr;                     // never changed after opening
+    Counts aside;                             // blocks in use of private pools, without those that are kept for graphs
+    Counts aside_most;                        // most of them in the present span (statistics.cpp)
+    std::atomic<bool> has_aside_grown{false}; // private pools have taken memory in the present span
 
     std::mutex lock; // guards what follows. No filter, observer, callback or foreign allocator is called under it.
     std::vector<Pool *> pools;            // private ones: in use, or with live blocks
@@ -228,10 +233,12 @@ void *reclaim_and_allocate(Pool *&pool, const loch_request &request, loch_status
 
 // --- statistics.cpp ---
 
-Base *make_base();
+Base *make_base(loch_allocator *main);
 size_t limit_of(const Device &device, double fraction); // bytes of the main pool that a fraction allows; 0 for no limit
 std::pair<size_t, size_t> sum_bytes(Device &device);    // allocated and reserved bytes, of all pools of a device
-void note_private_peak(Device &device);                 // a private pool has allocated
+void note_private_memory(Device &device);               // private pools hold more or less. Takes Device::lock.
+// Counts blocks of private pools that come, or go if the numbers are negative. Takes Device::lock.
+void count_aside(Device &device, int64_t blocks, int64_t requested, int64_t allocated);
 Pool &direct_pool(Device &device);
 
 // --- pools.cpp ---
@@ -247,14 +254,37 @@ void release_waiting_pools(Device &device); // ends pools whose end had to wait 
 // Device::lock is held.
 bool keep_for_graphs(Pool &pool, void *ptr, size_t bytes);
 
-// --- history.cpp: called while kRareHistory is set; note_request and note_alloc for private pools always ---
+// --- history.cpp: called while kRareHistory is set; requests and note_alloc for private pools always ---
 
-void note_request(Pool &pool, cudaStream_t stream);                        // before an allocation, without any lock
-void note_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream); // after the allocation
-void note_use(const void *ptr);                                            // a further stream uses the block
+// What the calling thread is in as long as the object lives: an allocation, emptyCache, or an import. Requests nest: a
+// callback of an allocation may allocate. Made without any lock, because the recorder of call stacks takes Python's.
+class Request
+{
+  public:
+    enum Kind {
+        kNone,   // nothing: the object does nothing
+        kAlloc,  // memory that comes is the pool's
+        kGive,   // memory that goes does so because of emptyCache
+        kImport, // memory that comes is another process's
+    };
+    explicit Request(Kind what, const Pool *for_pool = nullptr, cudaStream_t on = nullptr);
+    ~Request();
+    Request(const Request &) = delete;
+    Request &operator=(const Request &) = delete;
+
+    const Kind kind;
+    const Pool *const pool; // nullptr outside of allocations
+    const cudaStream_t stream;
+    std::shared_ptr<c10::GatheredContext> context; // nullptr if call stacks are not wanted
+
+  private:
+    const Request *outer = nullptr;
+};
+void note_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream); // after the allocation, in its request
+void note_use(const void *ptr, cudaStream_t stream);                       // a stream uses the block, too
 void note_free(Pool &pool, void *ptr);                                     // before the free
-void note_giving(bool is_begin); // before and after cached memory is given back by emptyCache, without any lock
-// Records a failure and calls the observers, without any lock, before the exception is thrown. Always called.
+// Records a failure and calls the observers, without any lock, before the exception is thrown. Always called, in the
+// request of the allocation if there is one.
 void note_oom(Device &device, size_t bytes, size_t free_bytes);
 
 // --- segments.cpp: always called ---
@@ -262,6 +292,12 @@ void note_oom(Device &device, size_t bytes, size_t free_bytes);
 void prepare_trackers();          // before PyTorch gets the allocator
 void note_device(Device &device); // a device was opened
 void note_recording(bool is_on);  // the history is switched on or off
+// Pieces of memory that a device took and gave back so far, and the most that it had at a time.
+struct Flow {
+    int64_t taken = 0, given = 0, taken_bytes = 0, peak = 0;
+};
+Flow read_flow(const Device &device);
+void restart_flow_peak(const Device &device);
 // A foreign allocator gave a segment, or is about to get it back.
 void note_segment(Device &device, MempoolId_t pool, void *address, size_t bytes, bool is_taken) noexcept;
 

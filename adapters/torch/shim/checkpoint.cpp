@@ -27,8 +27,12 @@ struct Walk {
 static loch_status save_block(const loch_block *block, void *user)
 {
     auto *walk = static_cast<Walk *>(user);
-    walk->blocks.push_back({block->address, block->requested_bytes, find_native(*walk->device, block->stream_id)});
-    return LOCH_OK;
+    try {
+        walk->blocks.push_back({block->address, block->requested_bytes, find_native(*walk->device, block->stream_id)});
+        return LOCH_OK;
+    } catch (const std::bad_alloc &) { // Loch calls from C
+        return LOCH_E_HOST_MEMORY;
+    }
 }
 
 static std::vector<SavedBlock> save_blocks(Device &device, Pool &pool)
@@ -56,6 +60,7 @@ static void *allocate_at(Pool &pool, void *address, size_t bytes, cudaStream_t s
     request.stream = find_stream(*pool.device, stream);
     request.address = address;
     void *ptr = nullptr;
+    const Request noted(Request::kAlloc, &pool, stream);
     check("place a block at its address", loch_allocator_alloc(pool.loch, &request, &ptr));
     count_alloc(pool, ptr, bytes, stream);
     return ptr;

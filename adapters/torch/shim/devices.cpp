@@ -95,7 +95,7 @@ static Device *make_device(int number)
     check("make a pool", loch_pool_create(device->loch, pool_name.c_str(), &options, &device->main.loch));
     device->main.device = device.get();
     device->main.use_count = 1;
-    device->base = make_base();
+    device->base = make_base(device->main.loch);
     add_owner(device->main);
     return device.release();
 }

@@ -5,6 +5,7 @@
 #include "history.h"
 
 #include <c10/util/ApproximateClock.h>
+#include <loch/pool.h>
 
 #include <deque>
 #include <map>
@@ -13,12 +14,14 @@
 namespace loch_torch
 {
 
-// What is known of a live block. Kept only while the history is recorded.
+// What is known of a live block. Noted while the history is recorded. Afterwards the call stacks stay, but frees are
+// not noted: from then on the id tells whether the block is still the same.
 struct Live {
     size_t bytes;
     cudaStream_t stream;
     Context context;
     bool is_recorded; // record_stream was called: the free may have to wait
+    uint64_t id;      // of the block; 0 if it is the same for sure
 };
 
 // Entries in order of time; the oldest one goes when there is no room.
@@ -62,10 +65,12 @@ static struct {
 static thread_local std::vector<std::string> compile_contexts;
 static thread_local std::string metadata;
 
-Request &current_request()
+static thread_local const Request *innermost;
+
+const Request &current_request()
 {
-    static thread_local Request request;
-    return request;
+    static const Request &none = *new Request(Request::kNone); // never destroyed: blocks are freed at the exit, too
+    return innermost ? *innermost : none;
 }
 
 bool is_recording() noexcept
@@ -137,19 +142,17 @@ std::vector<AnnotationEntry> read_annotations()
 
 // --- blocks ---
 
-void note_request(Pool &pool, cudaStream_t stream)
+Request::Request(Kind what, const Pool *for_pool, cudaStream_t on) : kind(what), pool(for_pool), stream(on)
 {
-    Request &request = current_request();
-    request.pool = &pool;
-    request.stream = stream;
-    request.context = gather(RecordContext::STATE);
+    if (kind == kNone) return;
+    if (kind != kImport) context = gather(kind == kAlloc ? RecordContext::STATE : RecordContext::ALL);
+    outer = innermost;
+    innermost = this;
 }
 
-void note_giving(bool is_begin)
+Request::~Request()
 {
-    Request request;
-    if (is_begin) request.context = gather(RecordContext::ALL);
-    std::swap(request, current_request());
+    if (kind != kNone) innermost = outer;
 }
 
 // Records the end of waiting blocks that overlap addresses. The lock is held.
@@ -166,17 +169,42 @@ static void complete_overlap(size_t start, size_t bytes, std::deque<TraceEntry> 
     }
 }
 
+// Records the end of all waiting blocks of a pool. The lock is held.
+static void complete_all(const Pool &pool, std::deque<TraceEntry> &gone)
+{
+    std::vector<size_t> addresses;
+    for (const auto &[address, block] : history.waiting)
+        if (block.owner == &pool) addresses.push_back(address);
+    for (const size_t address : addresses)
+        complete_overlap(address, 1, gone);
+}
+
+static bool has_waiting()
+{
+    const std::lock_guard<std::mutex> held(history.lock);
+    return !history.waiting.empty();
+}
+
+// Asks Loch whether streams still use freed blocks of a pool.
+static bool is_waiting(const Pool &pool)
+{
+    loch_pool_info info{};
+    info.size = sizeof info;
+    return loch_pool_get_info(pool.loch, &info) != LOCH_OK || info.waiting_bytes;
+}
+
 void note_alloc(Pool &pool, void *ptr, size_t bytes, cudaStream_t stream)
 {
-    Request request;
-    std::swap(request, current_request());
     if (!is_recording()) return;
     const auto address = reinterpret_cast<size_t>(ptr);
+    const Context &context = current_request().context;
     std::deque<TraceEntry> gone;
-    Live live{bytes, stream, request.context, false};
-    TraceEntry entry =
-        make_entry(pool.device->number, TraceEntry::ALLOC, address, bytes, stream, pool.id, std::move(request.context));
+    Live live{bytes, stream, context, false, 0};
+    TraceEntry entry = make_entry(pool.device->number, TraceEntry::ALLOC, address, bytes, stream, pool.id, context);
+    const bool is_done = has_waiting() && !is_waiting(pool);
     const std::lock_guard<std::mutex> held(history.lock);
+    if (!is_recording()) return; // it was switched off meanwhile: the free will not be noted
+    if (is_done) complete_all(pool, gone);
     complete_overlap(address, bytes, gone);
     std::swap(history.live[ptr], live); // destroyed after the lock
     add_entry(std::move(entry), gone);
@@ -188,14 +216,31 @@ static Live find_live(Pool &pool, const void *ptr)
     loch_block block{};
     block.size = sizeof block;
     if (loch_allocator_find(pool.loch, ptr, &block) != LOCH_OK) return {};
-    return {block.requested_bytes, find_native(*pool.device, block.stream_id), nullptr, false};
+    return {block.requested_bytes, find_native(*pool.device, block.stream_id), nullptr, false, block.id};
 }
 
-void note_use(const void *ptr)
+// Returns what is known of a live block. `is_leaving`: it is about to be freed.
+static Live look_up(Pool &pool, const void *ptr, bool is_leaving)
+{
+    Live live{};
+    std::unique_lock<std::mutex> held(history.lock);
+    const auto found = history.live.find(ptr);
+    const bool is_known = found != history.live.end();
+    if (is_known) {
+        live = found->second;
+        if (is_leaving) history.live.erase(found); // `live` keeps the context, which must not end under the lock
+    }
+    held.unlock();
+    if (is_known && !live.id) return live;
+    Live now = find_live(pool, ptr);
+    return is_known && live.id == now.id ? live : now;
+}
+
+void note_use(const void *ptr, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> held(history.lock);
     const auto found = history.live.find(ptr);
-    if (found != history.live.end()) found->second.is_recorded = true;
+    if (found != history.live.end() && found->second.stream != stream) found->second.is_recorded = true;
 }
 
 void note_free(Pool &pool, void *ptr)
@@ -205,25 +250,17 @@ void note_free(Pool &pool, void *ptr)
     const int number = pool.device->number;
     Context context = gather(RecordContext::ALL);
     std::deque<TraceEntry> gone;
-    Live live{};
-    std::unique_lock<std::mutex> held(history.lock);
-    const auto found = history.live.find(ptr);
-    const bool is_known = found != history.live.end();
-    if (is_known) {
-        live = std::move(found->second);
-        history.live.erase(found);
-    }
-    held.unlock();
-    if (!is_known) live = find_live(pool, ptr);
+    const Live live = look_up(pool, ptr, true);
     if (!context) context = live.context;
     TraceEntry requested =
         make_entry(number, TraceEntry::FREE_REQUESTED, address, live.bytes, live.stream, pool.id, context);
     TraceEntry completed =
         make_entry(number, TraceEntry::FREE_COMPLETED, address, live.bytes, live.stream, pool.id, context);
-    held.lock();
+    const std::lock_guard<std::mutex> held(history.lock);
+    if (!is_recording()) return;
     add_entry(std::move(requested), gone);
     if (live.is_recorded)
-        history.waiting[address] = {number, live.bytes, live.bytes, live.stream, pool.id, std::move(context)};
+        history.waiting[address] = {&pool, number, live.bytes, live.bytes, live.stream, pool.id, std::move(context)};
     else
         add_entry(std::move(completed), gone);
 }
@@ -247,23 +284,55 @@ void complete_waiting(int device, const std::vector<size_t> &addresses)
     }
 }
 
-std::unordered_map<const void *, Context> read_contexts()
+std::unordered_map<const void *, Known> read_contexts()
 {
-    std::unordered_map<const void *, Context> result;
+    std::unordered_map<const void *, Known> result;
     const std::lock_guard<std::mutex> held(history.lock);
     for (const auto &[address, live] : history.live)
-        if (live.context) result.emplace(address, live.context);
+        if (live.context) result.emplace(address, Known{live.context, live.id});
     return result;
+}
+
+// Returns the id of a live block; 0 for none. The memory of a released pool is looked at under the device's lock, and
+// that of a foreign allocator not at all: see free_private.
+static uint64_t find_id(const void *ptr)
+{
+    Pool *pool = find_owner(ptr);
+    if (!pool) return 0;
+    const std::lock_guard<std::mutex> held(pool->device->lock);
+    if (pool->is_released && (pool->source || pool->live.count.load() == 0)) return 0;
+    return find_live(*pool, ptr).id;
+}
+
+// Reads the ids of the blocks whose call stacks are known, before frees are no longer noted.
+static std::unordered_map<const void *, uint64_t> read_ids()
+{
+    std::unordered_map<const void *, uint64_t> ids;
+    for (const auto &[address, known] : read_contexts())
+        ids.emplace(address, find_id(address));
+    return ids;
+}
+
+// Keeps the call stacks of blocks with an id and moves all others to `gone`. The lock is held.
+static void keep_contexts(const std::unordered_map<const void *, uint64_t> &ids,
+                          std::unordered_map<const void *, Live> &gone)
+{
+    history.live.swap(gone);
+    for (auto &[address, live] : gone) {
+        const auto found = ids.find(address);
+        if (found == ids.end() || !found->second || (live.id && live.id != found->second)) continue;
+        live.id = found->second;
+        history.live.emplace(address, live); // a copy: contexts must not end under the lock
+    }
 }
 
 // --- failures ---
 
 void note_oom(Device &device, size_t bytes, size_t free_bytes)
 {
-    Request request;
-    std::swap(request, current_request());
+    const Request &request = current_request();
     record(device.number, TraceEntry::OOM, free_bytes, bytes, request.stream,
-           request.pool ? request.pool->id : MempoolId_t{0, 0}, std::move(request.context));
+           request.pool ? request.pool->id : MempoolId_t{0, 0}, request.context);
     std::vector<OutOfMemoryObserver> observers;
     double fraction;
     {
@@ -300,6 +369,8 @@ void Allocator::recordHistory(bool enabled, CreateContextFn recorder, size_t ent
     std::unordered_set<int> actions;
     for (const std::string &name : skipped)
         actions.insert(c10::CachingDeviceAllocator::parseTraceEntryAction(name));
+    std::unordered_map<const void *, uint64_t> ids;
+    if (!enabled) ids = read_ids();
     // Destroyed without the lock.
     std::map<int, Ring<TraceEntry>> traces;
     std::unordered_map<const void *, Live> live;
@@ -318,7 +389,7 @@ void Allocator::recordHistory(bool enabled, CreateContextFn recorder, size_t ent
         ring.shrink(gone);
     }
     if (!enabled) {
-        history.live.swap(live);
+        keep_contexts(ids, live);
         history.waiting.swap(waiting);
     }
     history.is_on.store(enabled);
@@ -360,9 +431,8 @@ std::string Allocator::getUserMetadata()
 #if LOCH_TORCH_AT_LEAST(12)
 std::shared_ptr<c10::GatheredContext> Allocator::getContextForPointer(const void *ptr)
 {
-    const std::lock_guard<std::mutex> held(history.lock);
-    const auto found = history.live.find(ptr);
-    return found == history.live.end() ? nullptr : found->second.context;
+    Pool *pool = find_owner(ptr);
+    return pool ? look_up(*pool, ptr, false).context : nullptr;
 }
 
 // Loch rejects nothing that it could serve, so these observers are kept and never called.
@@ -383,18 +453,12 @@ void Allocator::annotateMemory(const void *ptr, const std::string &text)
 {
     Pool *pool = ptr ? find_owner(ptr) : nullptr;
     if (!pool || !is_recording()) return;
-    Live live{};
     std::deque<TraceEntry> gone;
-    std::unique_lock<std::mutex> held(history.lock);
-    const auto found = history.live.find(ptr);
-    const bool is_known = found != history.live.end();
-    if (is_known) live = found->second;
-    held.unlock();
-    if (!is_known) live = find_live(*pool, ptr);
+    const Live live = look_up(*pool, ptr, false);
     TraceEntry entry = make_entry(pool->device->number, TraceEntry::ANNOTATE, reinterpret_cast<size_t>(ptr), live.bytes,
                                   live.stream, pool->id, live.context);
     entry.user_metadata_ = text;
-    held.lock();
+    const std::lock_guard<std::mutex> held(history.lock);
     add_entry(std::move(entry), gone);
 }
 #endif

@@ -18,13 +18,8 @@ using Context = std::shared_ptr<c10::GatheredContext>;
 
 // --- history.cpp ---
 
-// What the calling thread is in: an allocation, from note_request to note_alloc or note_oom, or emptyCache.
-struct Request {
-    const Pool *pool = nullptr; // nullptr outside an allocation
-    cudaStream_t stream = nullptr;
-    Context context; // nullptr if call stacks are not wanted
-};
-Request &current_request();
+// Returns the innermost request of the calling thread; one of kind kNone outside of requests.
+const Request &current_request();
 
 bool is_recording() noexcept;
 
@@ -34,6 +29,7 @@ void record(int device, TraceEntry::Action action, size_t address, size_t bytes,
 
 // What is known of a freed block that streams still used when it was freed.
 struct Waiting {
+    const Pool *owner; // to compare
     int device;
     size_t bytes;
     size_t requested;
@@ -46,8 +42,14 @@ std::unordered_map<size_t, Waiting> read_waiting(int device);
 // Records that blocks no longer wait.
 void complete_waiting(int device, const std::vector<size_t> &addresses);
 
+// Where a live block was allocated. `id` is that of the block if it has to be compared, because blocks may have been
+// freed without notice; otherwise 0.
+struct Known {
+    Context context;
+    uint64_t id;
+};
 // Returns the call stacks of live blocks by address.
-std::unordered_map<const void *, Context> read_contexts();
+std::unordered_map<const void *, Known> read_contexts();
 
 std::vector<TraceEntry> read_trace(int device);
 std::vector<AnnotationEntry> read_annotations();

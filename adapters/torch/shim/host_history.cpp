@@ -131,8 +131,12 @@ static loch_status add_segment(const loch_memory_piece *piece, void *user)
     info.size = piece->bytes;
     info.allocated = piece->state == LOCH_PIECE_USED;
     info.active = info.allocated || piece->state == LOCH_PIECE_WAITING;
-    static_cast<std::vector<at::HostSegmentInfo> *>(user)->push_back(std::move(info));
-    return LOCH_OK;
+    try {
+        static_cast<std::vector<at::HostSegmentInfo> *>(user)->push_back(std::move(info));
+        return LOCH_OK;
+    } catch (const std::bad_alloc &) { // Loch calls from C
+        return LOCH_E_HOST_MEMORY;
+    }
 }
 
 // Returns all pools with the ids of their private pools. The caller releases them.

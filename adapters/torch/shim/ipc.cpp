@@ -141,6 +141,7 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle)
     uint64_t place = 0;
     TORCH_CHECK(handle.size() > sizeof place, "a handle of ", handle.size(), " bytes is not one of Loch's");
     std::memcpy(&place, handle.data(), sizeof place);
+    const Request noted(Request::kImport);
     check("open a tensor of another process", loch_parcel_import(open_device(number).loch, handle.data() + sizeof place,
                                                                  handle.size() - sizeof place, nullptr, &buffer));
     std::shared_ptr<void> shared(static_cast<char *>(loch_buffer_get_address(buffer)) - place,

@@ -12,8 +12,6 @@
 #include "allocator.h"
 #include "source.h"
 
-#include <c10/util/ScopeExit.h>
-
 namespace loch_torch
 {
 
@@ -165,6 +163,7 @@ static void end_pool(Pool &pool)
     loch_allocator_release(ended);
     retire_if_empty(pool);
     free_all(kept);
+    note_private_memory(device);
 }
 
 // Frees the blocks that are kept for graphs, unless something is routed to a pool.
@@ -250,6 +249,7 @@ static bool replace_pool(Device &device, MempoolId_t id, bool is_unsplit)
     }
     loch_allocator_release(old);
     retire_empty_pools(device);
+    note_private_memory(device);
     return true;
 }
 
@@ -334,8 +334,12 @@ void Allocator::setNoSplit(DeviceIndex number, MempoolId_t id)
 
 static loch_status note_block(const loch_block *block, void *user)
 {
-    static_cast<std::vector<void *> *>(user)->push_back(block->address);
-    return LOCH_OK;
+    try {
+        static_cast<std::vector<void *> *>(user)->push_back(block->address);
+        return LOCH_OK;
+    } catch (const std::bad_alloc &) { // Loch calls from C
+        return LOCH_E_HOST_MEMORY;
+    }
 }
 
 bool Allocator::checkPoolLiveAllocations(DeviceIndex number, MempoolId_t id, const std::unordered_set<void *> &expected)
@@ -388,6 +392,7 @@ static void empty_regions(Device &device)
         (void)!loch_allocator_trim(region, 0, nullptr);
         loch_allocator_release(region);
     }
+    if (!regions.empty()) note_private_memory(device);
 }
 
 static void empty_device(Device &device, MempoolId_t id)
@@ -402,10 +407,7 @@ static void empty_device(Device &device, MempoolId_t id)
 void Allocator::emptyCache(MempoolId_t id)
 {
     const bool is_noted = rare.load(std::memory_order_relaxed) & kRareHistory;
-    if (is_noted) note_giving(true);
-    const auto done = c10::make_scope_exit([&] {
-        if (is_noted) note_giving(false);
-    });
+    const Request noted(is_noted ? Request::kGive : Request::kNone);
     for (int i = 0; i < kDevicesMax; i++)
         if (Device *device = find_device(i)) empty_device(*device, id);
 }

@@ -34,7 +34,7 @@ static struct {
     std::mutex lock;                                // guards what follows; nothing is called under it
     std::map<uintptr_t, Piece> pieces[kDevicesMax]; // by address
     bool has_mappings[kDevicesMax] = {};            // written before the device is observed
-    int32_t counters[kDevicesMax] = {};             // pieces so far: alike in all ranks that allocate alike
+    Flow flows[kDevicesMax];
     std::vector<AllocatorTraceTracker> trackers;
     bool is_recording = false; // the history is on
 } segments;
@@ -76,11 +76,16 @@ static void tell(int device, uintptr_t address, const Piece &piece, bool is_take
 
 static void take(Device &device, uintptr_t address, Piece piece)
 {
+    const Pool *pool = current_request().pool;
+    if (pool && pool->is_private) device.has_aside_grown = true;
     std::vector<AllocatorTraceTracker> trackers;
     {
         const std::lock_guard<std::mutex> held(segments.lock);
-        piece.counter = segments.counters[device.number]++;
-        segments.pieces[device.number].insert_or_assign(address, piece);
+        Flow &flow = segments.flows[device.number];
+        segments.pieces[device.number].insert_or_assign(address, piece).first->second.counter =
+            static_cast<int32_t>(flow.taken++); // alike in all ranks that allocate alike
+        flow.taken_bytes += static_cast<int64_t>(piece.bytes);
+        flow.peak = std::max(flow.peak, flow.taken - flow.given);
         trackers = segments.trackers;
     }
     tell(device.number, address, piece, true, trackers);
@@ -96,6 +101,7 @@ static void give(Device &device, uintptr_t address)
         if (found == segments.pieces[device.number].end()) return;
         piece = std::move(found->second);
         segments.pieces[device.number].erase(found);
+        segments.flows[device.number].given++;
         trackers = segments.trackers;
     }
     if (current_request().context) piece.context = current_request().context; // what made it go
@@ -127,6 +133,7 @@ static void observe(loch_range_event event, const loch_range *range, void *user)
     Device &device = *static_cast<Device *>(user);
     // Pools of a device with mappings have nothing else: raw blocks are those of the time while caching is off.
     const bool is_mapping = range->memory != nullptr;
+    if (event == LOCH_RANGE_TAKEN && current_request().kind == Request::kImport) return;
     if (range->kind != LOCH_MEMORY_DEVICE || is_mapping != segments.has_mappings[device.number]) return;
     const auto start = reinterpret_cast<uintptr_t>(range->address);
     const Pool *pool = current_request().pool;
@@ -147,6 +154,19 @@ void note_device(Device &device)
 
 // --- questions ---
 
+Flow read_flow(const Device &device)
+{
+    const std::lock_guard<std::mutex> held(segments.lock);
+    return segments.flows[device.number];
+}
+
+void restart_flow_peak(const Device &device)
+{
+    const std::lock_guard<std::mutex> held(segments.lock);
+    Flow &flow = segments.flows[device.number];
+    flow.peak = flow.taken - flow.given;
+}
+
 Segment find_segment(const Device &device, uintptr_t start, size_t bytes)
 {
     Segment result;
@@ -164,7 +184,7 @@ Segment find_segment(const Device &device, uintptr_t start, size_t bytes)
 
 // --- trackers ---
 
-// Sets the bit that makes allocations call note_request. The lock is held.
+// Sets the bit that makes allocations note their requests. The lock is held.
 static void set_bit()
 {
     set_rare(kRareHistory, segments.is_recording || !segments.trackers.empty());
@@ -172,14 +192,9 @@ static void set_bit()
 
 void note_recording(bool is_on)
 {
-    std::vector<Context> gone; // destroyed without the lock
     const std::lock_guard<std::mutex> held(segments.lock);
     segments.is_recording = is_on;
     set_bit();
-    if (is_on) return;
-    for (auto &pieces : segments.pieces)
-        for (auto &entry : pieces)
-            if (entry.second.context) gone.push_back(std::move(entry.second.context));
 }
 
 // Segments that exist are not reported: PyTorch reads them from a snapshot.

@@ -422,14 +422,17 @@ std::string print_pool_figures(const Pool &pool)
     info.size = sizeof info;
     check("read a pool's figures", loch_pool_get_info(pool.loch, &info));
     char text[1024];
+    loch_stats stats{};
+    stats.size = sizeof stats;
+    check("read statistics", loch_allocator_get_stats(pool.loch, &stats)); // its peaks are not those of a span
     std::snprintf(text, sizeof text,
                   "{\"name\": \"%s\", \"tag\": \"%s\", \"id\": [%llu, %llu], \"reserved_bytes\": %zu, "
                   "\"peak_reserved_bytes\": %zu, \"used_bytes\": %zu, \"free_bytes\": %zu, \"waiting_bytes\": %zu, "
                   "\"captured_bytes\": %zu, \"largest_free_bytes\": %zu, \"asleep_bytes\": %zu, \"limit_bytes\": %zu}",
                   loch_allocator_get_name(pool.loch), pool.tag.c_str(), static_cast<unsigned long long>(pool.id.first),
-                  static_cast<unsigned long long>(pool.id.second), info.reserved_bytes, info.peak_reserved_bytes,
-                  info.used_bytes, info.free_bytes, info.waiting_bytes, info.captured_bytes, info.largest_free_bytes,
-                  info.asleep_bytes, info.limit_bytes);
+                  static_cast<unsigned long long>(pool.id.second), info.reserved_bytes,
+                  static_cast<size_t>(stats.peak_reserved_bytes), info.used_bytes, info.free_bytes, info.waiting_bytes,
+                  info.captured_bytes, info.largest_free_bytes, info.asleep_bytes, info.limit_bytes);
     return text;
 }
 
@@ -498,12 +501,22 @@ int door_region_end(char *error, size_t error_bytes)
 
 int door_sleep(const loch_torch_sleep_part *parts, size_t count, size_t *released, char *error, size_t error_bytes)
 {
-    return guarded([&] { *released = sleep_tags(parts, count); }, error, error_bytes);
+    return guarded(
+        [&] {
+            *released = sleep_tags(parts, count);
+            for_each_device(note_private_memory);
+        },
+        error, error_bytes);
 }
 
 int door_wake(const char *const *tags, size_t count, int keeps_host, size_t *restored, char *error, size_t error_bytes)
 {
-    return guarded([&] { *restored = wake_tags(tags, count, keeps_host != 0); }, error, error_bytes);
+    return guarded(
+        [&] {
+            *restored = wake_tags(tags, count, keeps_host != 0);
+            for_each_device(note_private_memory);
+        },
+        error, error_bytes);
 }
 
 const char *door_find_tag(const void *address)

@@ -37,8 +37,9 @@ struct Walk {
     Device &device;
     MempoolId_t id;
     bool is_unsplit; // every block is a segment
-    const std::unordered_map<const void *, Context> &contexts;
+    const std::unordered_map<const void *, Known> &contexts;
     const std::unordered_map<size_t, Waiting> &waiting;
+    const std::unordered_set<const void *> &freed; // blocks that PyTorch has freed and that are kept for graphs
     std::map<uint64_t, cudaStream_t> streams{};
     std::vector<SegmentInfo> segments{};
     std::vector<size_t> waiting_seen{};
@@ -84,24 +85,23 @@ void Walk::add(const loch_memory_piece &piece)
     if (is_unsplit || segments.empty() || segments.back().address != reinterpret_cast<size_t>(piece.range_address))
         begin_segment(piece);
     SegmentInfo &segment = segments.back();
-    const bool is_free = !is_live(piece) && piece.state != LOCH_PIECE_WAITING;
+    const bool is_allocated = is_live(piece) && !freed.count(piece.address);
+    const bool is_free = !is_allocated && piece.state != LOCH_PIECE_WAITING;
     segment.total_size += piece.bytes;
-    if (is_free && has_free) {
-        segment.blocks.back().size += piece.bytes;
-        return;
-    }
+    if (!is_free || !has_free) segment.blocks.emplace_back();
+    BlockInfo &block = segment.blocks.back();
+    block.size += piece.bytes;
+    segment.is_large = segment.is_large || block.size > kSmallMax; // it has or can serve a large block
     has_free = is_free;
-    BlockInfo &block = segment.blocks.emplace_back();
-    block.size = piece.bytes;
-    block.allocated = is_live(piece);
+    block.allocated = is_allocated;
     block.active = !is_free;
     if (block.allocated) {
         const auto found = contexts.find(piece.address);
         block.requested_size = piece.requested_bytes;
-        if (found != contexts.end()) block.context_when_allocated = found->second;
+        if (found != contexts.end() && (!found->second.id || found->second.id == piece.id))
+            block.context_when_allocated = found->second.context;
         if (!segment.allocated_size) segment.stream = stream_of(piece.stream_id);
         segment.allocated_size += piece.bytes;
-        segment.is_large = segment.is_large || piece.requested_bytes > kSmallMax;
     } else if (block.active) {
         const auto found = waiting.find(address);
         block.requested_size = found == waiting.end() ? piece.bytes : found->second.requested;
@@ -127,10 +127,21 @@ static loch_status visit(const loch_memory_piece *piece, void *user)
 
 // --- all pools of a device ---
 
+static std::unordered_set<const void *> read_kept(Device &device)
+{
+    std::unordered_set<const void *> result;
+    const std::lock_guard<std::mutex> held(device.lock);
+    for (const Pool *pool : device.pools)
+        for (const Kept &block : pool->kept)
+            result.insert(block.address);
+    return result;
+}
+
 // A device's snapshot under way.
 struct Collection {
     Device &device;
-    const std::unordered_map<const void *, Context> contexts = read_contexts();
+    const std::unordered_map<const void *, Known> contexts = read_contexts();
+    const std::unordered_set<const void *> freed = read_kept(device);
     const std::unordered_map<size_t, Waiting> waiting = read_waiting(device.number);
     std::unordered_set<size_t> waiting_seen{};
     std::vector<SegmentInfo> segments{};
@@ -141,7 +152,7 @@ struct Collection {
 
 void Collection::add_pool(loch_allocator *loch, MempoolId_t id, bool is_unsplit)
 {
-    Walk walk{device, id, is_unsplit, contexts, waiting};
+    Walk walk{device, id, is_unsplit, contexts, waiting, freed};
     const loch_status status = loch_pool_walk_memory(loch, visit, &walk);
     if (walk.failure) std::rethrow_exception(walk.failure);
     check("walk over a pool", status);

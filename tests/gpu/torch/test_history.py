@@ -90,6 +90,13 @@ def make_named_tensor():
     return byte_tensor(11 * MIB)
 
 
+def test_blocks_keep_their_stacks_when_the_history_ends(history):
+    x = make_named_tensor()
+    torch.cuda.memory._record_memory_history(enabled=None)
+    _, block = find_block(torch.cuda.memory._snapshot()["segments"], x)
+    assert any(frame["name"] == "make_named_tensor" for frame in block["frames"])
+
+
 def test_history_has_blocks_and_stacks(history):
     x = make_named_tensor()
     address = x.data_ptr()

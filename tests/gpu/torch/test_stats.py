@@ -69,6 +69,36 @@ def test_memory_stats_have_every_key():
     del keep
 
 
+def test_a_warm_up_and_the_capture_after_it_are_not_one_peak():
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    base = torch.cuda.memory_allocated()
+    warm = byte_tensor(200 * MIB)
+    del warm
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = torch.zeros(100 * MIB, dtype=torch.uint8, device=GPU)
+    assert 200 * MIB <= torch.cuda.max_memory_allocated() - base <= 210 * MIB
+    beside = byte_tensor(150 * MIB)
+    assert 250 * MIB <= torch.cuda.max_memory_allocated() - base <= 260 * MIB
+    del beside, output
+    graph.reset()
+
+
+def work_with_gradients():
+    x = torch.ones(4 * MIB, device=GPU, requires_grad=True)
+    (x * 2).exp().log().square().sum().backward()  # saved tensors are freed by the thread of the backward pass
+
+
+def test_the_peak_of_large_blocks_does_not_grow_with_the_steps():
+    work_with_gradients()
+    torch.cuda.reset_peak_memory_stats()
+    for _ in range(20):
+        work_with_gradients()
+    assert figure("allocated_bytes.large_pool.peak") <= figure("allocated_bytes.all.peak")
+
+
 def test_peaks_and_their_reset():
     torch.cuda.reset_peak_memory_stats()
     base = torch.cuda.memory_allocated()
