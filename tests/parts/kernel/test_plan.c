@@ -205,8 +205,8 @@ static void layouts_and_types_give_what_the_host_does(void **state)
     assert_true(fills > 200);
 }
 
-/* Planes of all sizes around those of a tile, turned, in every pair of sizes of elements; some targets have gaps between
- * all elements, which tiles do not. */
+/* Planes of all sizes around those of a tile, turned, in every pair of sizes of elements. Some targets have gaps
+ * between all elements, which tiles do not. */
 static void planes_are_turned(void **state)
 {
     (void)state;
