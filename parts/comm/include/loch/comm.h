@@ -20,7 +20,7 @@
  *    on the default stream, and the call waits. On the CPU the call first waits for the work on `stream`, and its own
  *    work has ended when it returns.
  *  - In place means that `to` and `from` are at the same address, or overlap as the call documents. Any other overlap
- *    gives E_INVALID.
+ *    gives E_INVALID. A call is in place on all ranks or on none.
  *  - If a rank ends or does not answer within the timeout, the communicator fails: E_NOT_FOUND or E_BUSY, with a
  *    sentence that names the rank where it is known. From then on every call returns that failure at once, and only
  *    loch_comm_destroy is of use. Under MPI it is the launcher that notices: it ends the whole job.
@@ -242,7 +242,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_comm_begin_group(loch_comm *comm);
 LOCH_API LOCH_MUST_USE loch_status loch_comm_end_group(loch_comm *comm);
 
 /** Waits on the host until the work on `stream` has ended (NULL: the default stream), or until a rank is lost. Prefer
- *  it to loch_stream_sync behind a collective: it tells whether the results are valid. E_NOT_FOUND: a rank has ended; the
+ *  it to loch_stream_sync behind a collective: it tells if the results are valid. E_NOT_FOUND: a rank has ended; the
  *  work was given up. E_BUSY: the work has not ended within the timeout; it was given up. */
 LOCH_API LOCH_MUST_USE loch_status loch_comm_sync(loch_comm *comm, loch_stream *stream);
 
@@ -255,8 +255,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_comm_query(loch_comm *comm);
 
 /** Makes a window of a buffer: memory that the engine below may reach on all ranks at once (symmetric memory of NCCL
  *  2.27 and later). Every rank calls this, with a buffer of the same size. The buffer begins at a multiple of 4096
- *  bytes, and comes from a pool of the communicator's device. It is held until the window ends. E_UNSUPPORTED: there are no
- *  windows here. E_EXISTS: the buffer has a window. */
+ *  bytes, and comes from a pool of the communicator's device. It is held until the window ends. E_UNSUPPORTED: there
+ *  are no windows here. E_EXISTS: the buffer has a window. */
 LOCH_API LOCH_MUST_USE loch_status loch_comm_add_window(loch_comm *comm, loch_buffer *buffer);
 
 /** Ends the window of a buffer. Every rank calls this. E_NOT_FOUND: the buffer has no window. loch_comm_destroy ends

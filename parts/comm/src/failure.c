@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* The failure of a communicator. Any thread may report one, and the first one stays. */
+#include "state.h"
+
+loch_status comm_error_restore(const loch_error *error)
+{
+    return loch_error_set(error->status, error->driver, error->driver_code, "%s", error->sentence);
+}
+
+loch_status comm_failure_set(loch_comm *comm, loch_status status)
+{
+    pthread_mutex_lock(&comm->failure_lock);
+    if (!atomic_load_explicit(&comm->is_failed, memory_order_relaxed)) {
+        comm->failure = *loch_error_get();
+        comm->failure.status = status;
+        atomic_store_explicit(&comm->is_failed, true, memory_order_release);
+    }
+    pthread_mutex_unlock(&comm->failure_lock);
+    return status;
+}
+
+loch_status comm_failure_get(loch_comm *comm)
+{
+    if (!atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return LOCH_OK;
+    return comm_error_restore(&comm->failure);
+}
