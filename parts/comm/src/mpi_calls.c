@@ -78,16 +78,39 @@ static loch_status calls_all_reduce(const comm_mpi *mpi, const comm_call *call)
     return LOCH_OK;
 }
 
+/* Reduces one piece at its root, where `to` and `from` may be one. MPICH before 4.1.2 crashes in place at a root that is
+ * not rank 0: there the root's own numbers are copied first. */
+static loch_status calls_reduce_at_root(const comm_mpi *mpi, const comm_call *call, const void *from, void *to,
+                                        size_t count, int root)
+{
+    const void *own = to == from ? mpi->library->in_place : from;
+    void *copy = NULL;
+    if (to == from && root != 0 && mpi->library->has_root_bug) {
+        copy = malloc(count * call->bytes);
+        if (!copy) return COMM_FAIL(HOST_MEMORY, "no host memory for a reduction of %zu elements", count);
+        own = memcpy(copy, from, count * call->bytes);
+    }
+    const loch_status status =
+        comm_mpi_status(mpi->library,
+                        mpi->library->MPI_Reduce(own, to, (int)count, mpi->library->types[call->dtype],
+                                                 mpi->library->ops[call->op], root, mpi->comm),
+                        "MPI_Reduce");
+    free(copy);
+    return status;
+}
+
 /* Reduces `count` elements to one rank. */
 static loch_status calls_reduce_to(const comm_mpi *mpi, const comm_call *call, const char *from, char *to, int root,
                                    bool is_root)
 {
     for (size_t done = 0; done < call->count;) {
         const size_t piece = calls_least(call->count - done, comm_mpi_piece);
-        const char *piece_from = from + done * call->bytes;
-        char *piece_to = is_root ? to + done * call->bytes : NULL;
-        MPI_TRY(MPI_Reduce, is_root && piece_to == piece_from ? mpi->library->in_place : (const void *)piece_from,
-                piece_to, (int)piece, mpi->library->types[call->dtype], mpi->library->ops[call->op], root, mpi->comm);
+        const char *own = from + done * call->bytes;
+        if (is_root)
+            COMM_TRY(calls_reduce_at_root(mpi, call, own, to + done * call->bytes, piece, root));
+        else
+            MPI_TRY(MPI_Reduce, own, NULL, (int)piece, mpi->library->types[call->dtype], mpi->library->ops[call->op],
+                    root, mpi->comm);
         done += piece;
     }
     return LOCH_OK;

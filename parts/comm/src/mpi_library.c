@@ -180,6 +180,10 @@ static loch_status mpi_read(void *handle, comm_mpi_library *library)
         mpi_read_mpich(library);
     }
     mpi_read_version(text, library->version, sizeof library->version);
+    if (strcmp(library->name, "MPICH") == 0) /* repaired in 4.1.2; relatives of MPICH have versions of their own */
+        library->has_root_bug = strncmp(library->version, "3.", 2) == 0 || strncmp(library->version, "4.0", 3) == 0 ||
+                                strcmp(library->version, "4.1") == 0 || strcmp(library->version, "4.1.1") == 0 ||
+                                strncmp(text, "MPICH", 5) != 0;
     return LOCH_OK;
 }
 

@@ -56,6 +56,7 @@ typedef struct comm_mpi_library {
     mpi_handle ops[LOCH_COMM_AVERAGE + 1]; /* 0 where the library has no such operation */
     void *in_place, *status_ignore;
     int type_shared;
+    bool has_root_bug; /* a reduction in place at a root that is not rank 0 crashes */
 } comm_mpi_library;
 
 /* Finds the MPI library of this process, once: the one that is loaded; else the one that LOCH_COMM_MPI names, by file or
