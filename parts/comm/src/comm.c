@@ -10,6 +10,8 @@
 
 #define COMM_TIMEOUT_NS ((uint64_t)30 * 1000 * 1000 * 1000)
 
+const char *comm_nccl_driver = "cuda";
+
 /* --- options --- */
 
 static loch_status comm_check_options(const loch_comm_options *options)
@@ -44,7 +46,7 @@ static loch_status comm_take_device(loch_comm *comm, const loch_comm_options *op
 static bool comm_is_on_cuda(const loch_comm *comm)
 {
     loch_device_properties properties = {.size = sizeof properties};
-    return loch_device_get_properties(comm->device, &properties) == LOCH_OK && strcmp(properties.driver, "cuda") == 0;
+    return loch_device_get_properties(comm->device, &properties) == LOCH_OK && strcmp(properties.driver, comm_nccl_driver) == 0;
 }
 
 /* --- choice of the engine --- */
