@@ -15,7 +15,7 @@
 
 #define STAND_IN __attribute__((visibility("default")))
 
-enum { RANKS = 8, CALLS = 4096, SLOT = 8192 };
+enum { RANKS = 8, CALLS = 1 << 20, SLOT = 8192 };
 enum { SUCCESS = 0, INVALID = 4, IN_PROGRESS = 7, NEVER = INT_MAX };
 
 /* What processes share. */
