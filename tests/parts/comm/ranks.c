@@ -2,6 +2,7 @@
 /* One rank of a job: mpirun starts several of these (tests/parts/comm/run). The first argument says what to check.
  *
  *     collectives   every collective; small ones, and with pieces of a few bytes
+ *     few           some of them, for more ranks than processors: MPICH does not yield
  *     initialised   the program has started MPI itself, and ends it
  *     order         communicators one after the other, two at a time, and groups that fail
  *     kill          rank 1 kills itself in the middle; the job has to end
@@ -71,6 +72,28 @@ static void run_collectives(void)
     loch_stream_close(job.stream);
     job.stream = NULL;
     LOCH_CHECK(loch_comm_barrier(job.comm));
+    if (job.rank == 0) printf("%zu checks on each of %d ranks\n", job.checks, job.ranks);
+    loch_comm_destroy(job.comm);
+}
+
+static void run_few(void)
+{
+    static const loch_dtype types[] = {LOCH_F32, LOCH_BF16, LOCH_BOOL};
+    begin();
+    check_place();
+    comm_mpi_piece = 64;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        check_reductions(&job, types[i], 65);
+        check_all_gather(&job, types[i], 65, true);
+        check_all_gather(&job, types[i], 7, false);
+        check_broadcast(&job, types[i], 65, job.ranks - 1);
+        check_all_to_all(&job, types[i], 65);
+        check_all_to_all_v(&job, types[i], 7);
+        check_ring(&job, types[i], 65);
+        check_messages(&job, types[i], 1);
+    }
+    check_mixed_group(&job, 100);
+    check_refused();
     if (job.rank == 0) printf("%zu checks on each of %d ranks\n", job.checks, job.ranks);
     loch_comm_destroy(job.comm);
 }
@@ -185,6 +208,7 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } parts[] = {{"collectives", run_collectives},
+                 {"few", run_few},
                  {"initialised", run_initialised},
                  {"order", run_order},
                  {"kill", run_kill},
@@ -195,6 +219,6 @@ int main(int argc, char **argv)
             parts[i].run();
             return 0;
         }
-    fprintf(stderr, "usage: ranks collectives|initialised|order|kill|missing|info\n");
+    fprintf(stderr, "usage: ranks collectives|few|initialised|order|kill|missing|info\n");
     return 2;
 }
