@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Collectives of Loch beside those of the library below, in turns; medians.
  *
- *   comm cuda:0                    an all-reduce over one rank: loch_comm_all_reduce and ncclAllReduce. The rate is that on
- *                                  the device, by events; the overhead is the time of the calling thread
+ *   comm cuda:0                      an all-reduce over one rank: loch_comm_all_reduce and ncclAllReduce. The rate is
+ *                                    that on the device, by events; the overhead is the time of the calling thread
  *   mpirun -n 2 comm [MIB [ROUNDS]]  an all-reduce of f32 on the CPU (64 MiB): loch_comm_all_reduce and MPI_Allreduce
  */
 #include <dlfcn.h>
@@ -78,8 +78,8 @@ static void nccl_calls(const nccl_bench *b, bool is_loch)
             exit(1);
 }
 
-/* Microseconds of one call: on the device, and of the calling thread. A fill goes first, so that the queue is full while
- * the events pass. */
+/* Measures microseconds of one call: on the device, and of the calling thread. A fill goes first, so that the queue is
+ * full while the events pass. */
 static void nccl_round(const nccl_bench *b, bool is_loch, double *device_us, double *host_us)
 {
     uint64_t elapsed_ns;

@@ -93,8 +93,8 @@ static void run_collectives(void)
     end();
 }
 
-/* Work is in the order of its stream: what was queued before is read, and what is queued behind sees the results, without
- * a wait on the host in between. */
+/* Work is in the order of its stream: what was queued before is read, and what is queued behind sees the results,
+ * without a wait on the host in between. */
 static void run_order(void)
 {
     const size_t count = (size_t)8 << 20;

@@ -46,7 +46,8 @@ static loch_status comm_take_device(loch_comm *comm, const loch_comm_options *op
 static bool comm_is_on_cuda(const loch_comm *comm)
 {
     loch_device_properties properties = {.size = sizeof properties};
-    return loch_device_get_properties(comm->device, &properties) == LOCH_OK && strcmp(properties.driver, comm_nccl_driver) == 0;
+    return loch_device_get_properties(comm->device, &properties) == LOCH_OK &&
+           strcmp(properties.driver, comm_nccl_driver) == 0;
 }
 
 /* --- choice of the engine --- */
@@ -137,7 +138,7 @@ void loch_comm_destroy(loch_comm *comm)
     if (!comm) return;
     if (comm->is_grouped) {
         const loch_status ended = loch_comm_end_group(comm);
-        (void)ended; /* its calls may fail: nobody waits for their results */
+        (void)ended; /* its calls may fail: their results are not waited for */
     }
     if (comm->engine) comm->engine->destroy(comm);
     loch_device_release(comm->device);

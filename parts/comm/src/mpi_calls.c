@@ -78,8 +78,8 @@ static loch_status calls_all_reduce(const comm_mpi *mpi, const comm_call *call)
     return LOCH_OK;
 }
 
-/* Reduces one piece at its root, where `to` and `from` may be one. MPICH before 4.1.2 crashes in place at a root that is
- * not rank 0: there the root's own numbers are copied first. */
+/* Reduces one piece at its root, where `to` and `from` may be one. MPICH before 4.1.2 crashes in place at a root that
+ * is not rank 0: there the root's own numbers are copied first. */
 static loch_status calls_reduce_at_root(const comm_mpi *mpi, const comm_call *call, const void *from, void *to,
                                         size_t count, int root)
 {

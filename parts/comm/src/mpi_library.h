@@ -59,8 +59,8 @@ typedef struct comm_mpi_library {
     bool has_root_bug; /* a reduction in place at a root that is not rank 0 crashes */
 } comm_mpi_library;
 
-/* Finds the MPI library of this process, once: the one that is loaded; else the one that LOCH_COMM_MPI names, by file or
- * as "openmpi" or "mpich"; else that of the launcher; else one that is installed. */
+/* Finds the MPI library of this process, once: the one that is loaded; else the one that LOCH_COMM_MPI names, by file
+ * or as "openmpi" or "mpich"; else that of the launcher; else one that is installed. */
 loch_status comm_mpi_load(const comm_mpi_library **out);
 
 /* Returns whether MPI is loaded and initialised in this process, without loading it. */

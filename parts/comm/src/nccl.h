@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The engine on NCCL: its state, and who does what.
+/* The engine on NCCL, and which file uses which.
  *
  *     comm.c -> nccl.c -> nccl_meet.c  (how ranks find each other)
  *                      -> nccl_calls.c (collectives)

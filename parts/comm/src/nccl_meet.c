@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* How the ranks of a communicator of NCCL find each other. All ranks need one id, which is the address of a listener of
  * NCCL with a secret. It comes from the caller; or over MPI, if the job has it; or every rank makes the same id from an
- * address that all know, NCCL_COMM_ID, and rank 0 listens there. The address may also be MASTER_ADDR with the port behind
- * MASTER_PORT: on that port itself listens the launcher of PyTorch. NCCL reads the address from the environment alone, so
- * the variable is set while NCCL makes the communicator. */
+ * address that all know, NCCL_COMM_ID, and rank 0 listens there. The address may also be MASTER_ADDR with the port
+ * behind MASTER_PORT: the launcher of PyTorch listens on that port itself. NCCL reads the address from the environment
+ * alone, so the variable is set while NCCL makes the communicator. */
 #include "nccl_meet.h"
 #include "mpi.h"
 #include <limits.h>

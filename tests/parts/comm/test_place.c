@@ -50,7 +50,7 @@ static void a_process_by_itself_is_alone(void **state)
     (void)state;
     unset();
     expect(LOCH_COMM_FROM_NOTHING, 0, 1, 0, 1);
-    setenv("RANK", "3", 1); /* half of what a launcher sets is none */
+    setenv("RANK", "3", 1); /* half of what a launcher sets does not count */
     expect(LOCH_COMM_FROM_NOTHING, 0, 1, 0, 1);
     setenv("WORLD_SIZE", "", 1);
     expect(LOCH_COMM_FROM_NOTHING, 0, 1, 0, 1);
