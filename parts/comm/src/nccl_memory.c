@@ -3,8 +3,8 @@
  *
  * A range is what a pool holds around a tensor, without a gap: one registration serves all tensors in it. It is found
  * by a walk over the pool when a call first uses memory that lies in no registered range. An observer of the device
- * ends registrations before their memory goes. If only a part of a range goes, other tensors in it may be in use by work in
- * progress, and the device is waited for first. */
+ * ends registrations before their memory goes. If only a part of a range goes, other tensors in it may be in use by
+ * work in progress, and the device is waited for first. */
 #include "nccl_memory.h"
 #include <loch/observer.h>
 #include <stdlib.h>
