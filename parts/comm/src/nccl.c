@@ -94,7 +94,10 @@ static void nccl_end(loch_comm *comm)
 static void nccl_drain(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
-    if (!nccl->native || atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return;
+    pthread_mutex_lock(&nccl->lock);
+    const bool is_there = nccl->native;
+    pthread_mutex_unlock(&nccl->lock);
+    if (!is_there || atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return;
     atomic_store_explicit(&nccl->leave_deadline_ns, comm_now_ns() + comm->timeout_ns, memory_order_release);
     const loch_status waited = loch_device_sync(comm->device);
     (void)waited; /* a device that is lost has no work in progress */

@@ -25,9 +25,11 @@ struct comm_memory {
     size_t ranges_count, ranges_capacity;
     size_t hit;               /* range that was found last */
     uintptr_t miss, miss_end; /* memory for which there is no range */
+    uint64_t generation;      /* how often memory of the device went */
     memory_window **windows;
     size_t windows_count, windows_capacity;
-    uint64_t registrations, deregistrations, calls_registered;
+    uint64_t registrations, deregistrations;
+    _Atomic uint64_t calls_registered;
 };
 
 /* --- ranges --- */
@@ -97,38 +99,62 @@ static void memory_deregister(loch_comm *comm, comm_memory *memory, size_t index
     memory->deregistrations++;
 }
 
+/* Tells whether memory is registered, or known to be in no range: `is_over` says that there is nothing to look for. */
+static bool memory_know(comm_nccl *nccl, const memory_search *search, bool *is_over, uint64_t *generation)
+{
+    comm_memory *memory = nccl->memory;
+    pthread_mutex_lock(&nccl->lock);
+    const bool is_found = memory_find(memory, search->begin, search->end);
+    *is_over = is_found || (search->begin >= memory->miss && search->end <= memory->miss_end);
+    *generation = memory->generation;
+    pthread_mutex_unlock(&nccl->lock);
+    return is_found;
+}
+
+/* Registers what a walk has found, unless memory went meanwhile: the walk may have seen what is no longer there. */
+static bool memory_note(loch_comm *comm, comm_nccl *nccl, const memory_search *search, uint64_t generation)
+{
+    comm_memory *memory = nccl->memory;
+    pthread_mutex_lock(&nccl->lock);
+    const bool is_current = memory->generation == generation;
+    if (is_current && search->range_end && !memory_find(memory, search->begin, search->end))
+        memory_register(comm, memory, search);
+    const bool is_found = memory_find(memory, search->begin, search->end);
+    if (is_current && !is_found) {
+        memory->miss = search->begin;
+        memory->miss_end = search->end;
+    }
+    pthread_mutex_unlock(&nccl->lock);
+    return is_found;
+}
+
 /* Finds the range around a tensor in its pool, and registers it. Returns whether the tensor's memory is registered. The
- * lock is held. */
-static bool memory_need_one(loch_comm *comm, comm_memory *memory, const comm_use *use)
+ * walk takes the pool's lock, which is held while the pool calls the observer: so the engine's lock is not held then. */
+static bool memory_need_one(loch_comm *comm, comm_nccl *nccl, const comm_use *use)
 {
     void *address;
+    uint64_t generation;
+    bool is_over;
     const size_t bytes = loch_tensor_get_bytes(use->tensor);
     if (!bytes || loch_tensor_get_address(use->tensor, &address) != LOCH_OK) return true;
     memory_search search = {.begin = (uintptr_t)address, .end = (uintptr_t)address + bytes};
-    if (memory_find(memory, search.begin, search.end)) return true;
-    if (search.begin >= memory->miss && search.end <= memory->miss_end) return false;
+    const bool is_known = memory_know(nccl, &search, &is_over, &generation);
+    if (is_over) return is_known;
     loch_allocator *allocator = loch_buffer_get_allocator(loch_tensor_get_buffer(use->tensor));
     const loch_error before = *loch_error_get();
     const loch_status walked = allocator ? loch_pool_walk_memory(allocator, memory_visit, &search) : LOCH_OK;
     if (walked != LOCH_OK && before.status != LOCH_OK) comm_error_restore(&before);
-    if (search.range_end) memory_register(comm, memory, &search);
-    if (memory_find(memory, search.begin, search.end)) return true;
-    memory->miss = search.begin;
-    memory->miss_end = search.end;
-    return false;
+    return memory_note(comm, nccl, &search, generation);
 }
 
 void comm_memory_need(loch_comm *comm, const comm_use *uses, size_t count)
 {
     comm_nccl *nccl = comm->below;
-    comm_memory *memory = nccl->memory;
     if (comm->registration == LOCH_COMM_REGISTER_NOTHING || !nccl->api->ncclCommRegister) return;
-    pthread_mutex_lock(&nccl->lock);
     bool is_all = true;
     for (size_t i = 0; i < count; i++)
-        is_all = memory_need_one(comm, memory, &uses[i]) && is_all;
-    memory->calls_registered += is_all;
-    pthread_mutex_unlock(&nccl->lock);
+        is_all = memory_need_one(comm, nccl, &uses[i]) && is_all;
+    atomic_fetch_add_explicit(&nccl->memory->calls_registered, is_all, memory_order_relaxed);
 }
 
 /* --- the observer --- */
@@ -155,7 +181,8 @@ static void memory_observe(loch_range_event event, const loch_range *range, void
     const uintptr_t begin = (uintptr_t)range->address, end = begin + range->bytes;
     bool is_beyond = false;
     pthread_mutex_lock(&nccl->lock);
-    if (memory->miss < end && begin < memory->miss_end) memory->miss = memory->miss_end = 0;
+    memory->generation++;
+    memory->miss = memory->miss_end = 0;
     const bool is_found = memory_overlaps(memory, begin, end, &is_beyond);
     if (is_found && is_beyond && nccl->native) {
         const loch_status waited = loch_device_sync(comm->device);
@@ -328,6 +355,6 @@ void comm_memory_describe(const loch_comm *comm, loch_comm_info *out)
     out->registrations = memory->registrations;
     out->deregistrations = memory->deregistrations;
     out->windows = memory->windows_count;
-    out->calls_registered = memory->calls_registered;
+    out->calls_registered = atomic_load_explicit(&memory->calls_registered, memory_order_relaxed);
     pthread_mutex_unlock(&nccl->lock);
 }
