@@ -129,7 +129,7 @@ static bool memory_note(loch_comm *comm, comm_nccl *nccl, const memory_search *s
 }
 
 /* Finds the range around a tensor in its pool, and registers it. Returns whether the tensor's memory is registered. The
- * walk takes the pool's lock, which is held while the pool calls the observer: so the engine's lock is not held then. */
+ * walk takes the pool's lock, which the pool holds when it calls the observer: the engine's lock is not held here. */
 static bool memory_need_one(loch_comm *comm, comm_nccl *nccl, const comm_use *use)
 {
     void *address;
