@@ -185,15 +185,15 @@ static void bench_mpi(size_t mib, int rounds)
     LOCH_CHECK(loch_comm_get_info(comm, &info));
     mpi_find(&b, info.engine);
     loch_tensor *to = make(info.device, NULL, mib << 20), *from = make(info.device, NULL, mib << 20);
-    for (int i = -2; i < 2 * rounds; i++) {
-        const bool is_loch = (i & 1) != ((i >> 1) & 1); /* in turns, and each is first as often */
+    for (int turn = 0; turn < 2 * rounds + 2; turn++) {
+        const bool is_loch = turn % 2 != turn / 2 % 2; /* in turns, and each is first as often */
         LOCH_CHECK(loch_comm_barrier(comm));
         const double start = now_us();
         if (is_loch)
             LOCH_CHECK(loch_comm_all_reduce(comm, to, from, LOCH_COMM_SUM, NULL));
         else if (b.call(address_of(from), address_of(to), (int)(mib << 18), b.type, b.op, b.world) != 0)
             exit(1);
-        if (i >= 0) (is_loch ? own : bare)[i / 2] = now_us() - start;
+        if (turn >= 2) (is_loch ? own : bare)[turn / 2 - 1] = now_us() - start; /* the first two warm up */
     }
     const double loch_us = median(own, rounds), mpi_us = median(bare, rounds);
     if (info.rank == 0)

@@ -79,11 +79,12 @@ static void route(loch_comm *comm)
 static void pass_on(loch_comm *comm)
 {
     loch_stream *stream;
+    const int ranks = me.ranks > 0 ? me.ranks : 1;
     loch_tensor *mine = make(1, (float)me.rank), *theirs = make(1, 0);
     LOCH_CHECK(loch_stream_create(me.device, NULL, &stream));
     LOCH_CHECK(loch_comm_begin_group(comm));
-    LOCH_CHECK(loch_comm_send(comm, mine, (me.rank + 1) % me.ranks, stream));
-    LOCH_CHECK(loch_comm_receive(comm, theirs, (me.rank + me.ranks - 1) % me.ranks, stream));
+    LOCH_CHECK(loch_comm_send(comm, mine, (me.rank + 1) % ranks, stream));
+    LOCH_CHECK(loch_comm_receive(comm, theirs, (me.rank + ranks - 1) % ranks, stream));
     LOCH_CHECK(loch_comm_end_group(comm));
     LOCH_CHECK(loch_comm_sync(comm, stream)); /* tells whether all ranks are still there */
     show("what the rank before sent:", theirs);

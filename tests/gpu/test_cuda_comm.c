@@ -16,8 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum { RANKS_MAX = 3, PATIENCE_S = 120 };
 
 /* What a rank tells the test over a pipe. */
@@ -438,7 +436,7 @@ static bool crew_read(const crew *c, report *out)
 static double kill_one(int ranks, unsigned round)
 {
     crew c;
-    report line;
+    report line = {0};
     double slowest = 0;
     crew_start(&c, "kill", ranks, ranks);
     for (int i = 0; i < ranks; i++)
@@ -479,7 +477,8 @@ static void survivors_of_a_kill_get_a_status(void **state)
 int main(int count, char **arguments)
 {
     if (count == 3 && strcmp(arguments[1], "--rank") == 0) {
-        pipe_out = atoi(getenv("LOCH_TEST_PIPE"));
+        const char *descriptor = getenv("LOCH_TEST_PIPE");
+        pipe_out = descriptor ? atoi(descriptor) : -1;
         signal(SIGPIPE, SIG_IGN);
         for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
             if (strcmp(arguments[2], roles[i].name) == 0) {

@@ -157,9 +157,9 @@ static loch_status nccl_meet_all(loch_comm *comm)
     const loch_tensor_options options = {.size = sizeof options, .device = comm->device};
     loch_tensor *all = NULL, *own = NULL;
     comm_identity *identities = calloc((size_t)comm->ranks, sizeof *identities);
-    loch_status status = identities ? LOCH_OK : COMM_FAIL(HOST_MEMORY, "no host memory for %d ranks", comm->ranks);
+    if (!identities) return COMM_FAIL(HOST_MEMORY, "no host memory for %d ranks", comm->ranks);
     const int64_t bytes = (int64_t)sizeof *identities;
-    if (status == LOCH_OK) status = loch_tensor_create(LOCH_U8, LOCH_SHAPE(comm->ranks * bytes), &options, &all);
+    loch_status status = loch_tensor_create(LOCH_U8, LOCH_SHAPE(comm->ranks * bytes), &options, &all);
     if (status == LOCH_OK) status = loch_tensor_create(LOCH_U8, LOCH_SHAPE(bytes), &options, &own);
     if (status == LOCH_OK) status = nccl_introduce(comm, all, own, identities);
     const loch_error error = *loch_error_get();

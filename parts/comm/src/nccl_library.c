@@ -2,6 +2,7 @@
 /* Finds the functions of NCCL. Loch itself finds and loads the library (loch/library.h). */
 #include "nccl_library.h"
 #include <stdatomic.h>
+#include <stdio.h>
 
 #define NCCL_VERSION_LEAST 21400 /* the first with communicators that do not block */
 
@@ -61,7 +62,7 @@ loch_status comm_nccl_fail(const comm_nccl_api *api, int result, const char *cal
     const char *last = api->ncclGetLastError ? api->ncclGetLastError(NULL) : NULL;
     char line[120] = "";
     if (last) {
-        strncat(line, last, sizeof line - 1);
+        snprintf(line, sizeof line, "%s", last);
         line[strcspn(line, "\n")] = '\0';
     }
     return loch_error_set(nccl_classify(result), "nccl", result, "%s: %.100s%s%s", call, text ? text : "unknown",

@@ -98,7 +98,7 @@ static inline double *read_all(collectives *c, loch_tensor *tensor)
     const loch_dtype dtype = loch_tensor_get_dtype(tensor);
     const size_t count = loch_tensor_get_elements(tensor), bytes = loch_tensor_get_bytes(tensor);
     char *host = malloc(bytes + 1);
-    double *numbers = malloc((count + 1) * sizeof *numbers);
+    double *numbers = calloc(count + 1, sizeof *numbers);
     EXPECT(host && numbers);
     if (c->stream) LOCH_CHECK(loch_comm_sync(c->comm, c->stream));
     LOCH_CHECK(loch_tensor_read(tensor, host, bytes, c->stream));

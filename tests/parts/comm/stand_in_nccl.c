@@ -131,9 +131,10 @@ int ncclCommInitRankConfig(void **out, int ranks, id given, int rank, config *ho
 {
     (void)given;
     if (how->blocking || how->magic != 0xcafebeefu || ranks > RANKS) return INVALID;
-    comm *c = calloc(1, sizeof *c);
-    c->shared = board_open();
-    if (!c->shared) return INVALID;
+    board *shared = board_open();
+    comm *c = shared ? calloc(1, sizeof *c) : NULL;
+    if (!c) return INVALID;
+    c->shared = shared;
     c->rank = rank;
     c->ranks = ranks;
     *out = c;

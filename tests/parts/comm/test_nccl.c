@@ -14,8 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum { RANKS_MAX = 4, PATIENCE_S = 60 };
 
 static loch_device *device;
@@ -73,7 +71,8 @@ static void begin_board(void)
 
 static void end_board(void)
 {
-    unlink(getenv("STAND_IN_FILE"));
+    const char *path = getenv("STAND_IN_FILE");
+    if (path) unlink(path);
 }
 
 static void memory_is_registered_once_for_each_range(void **state)
@@ -239,6 +238,13 @@ static void ids_are_checked(void **state)
 
 static int pipe_out;
 
+/* Reads a number that the test left in the environment. */
+static int number_of(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : -1;
+}
+
 static void tell(const loch_error *error)
 {
     if (write(pipe_out, error, sizeof *error) != (ssize_t)sizeof *error) _exit(9);
@@ -248,7 +254,7 @@ static void tell(const loch_error *error)
 static int rank_run(const char *role)
 {
     loch_comm *comm;
-    pipe_out = atoi(getenv("LOCH_TEST_PIPE"));
+    pipe_out = number_of("LOCH_TEST_PIPE");
     const uint64_t timeout_ns = strcmp(role, "kill") == 0 ? 0 : 700000000u;
     loch_status status = create(timeout_ns, &comm);
     if (status == LOCH_OK) {
@@ -267,7 +273,7 @@ static int rank_run(const char *role)
     }
     if (status != LOCH_OK) tell(loch_error_get());
     char unused;
-    const ssize_t got = read(atoi(getenv("LOCH_TEST_HOLD")), &unused, 1); /* stays until the test lets go */
+    const ssize_t got = read(number_of("LOCH_TEST_HOLD"), &unused, 1); /* stays until the test lets go */
     loch_comm_destroy(comm);
     return got == 0 ? 0 : 6;
 }
@@ -316,6 +322,7 @@ static loch_error crew_read(const crew *c)
     return error;
 }
 
+/* `victim`: the rank that was killed; RANKS_MAX for none. */
 static void crew_end(const crew *c, int started, int victim)
 {
     close(c->hold);
@@ -365,7 +372,7 @@ static void a_missing_rank_is_told(void **state)
         assert_int_equal(error.status, LOCH_E_BUSY);
         assert_non_null(strstr(error.sentence, "not all of 3 ranks came within 0.7 s"));
     }
-    crew_end(&c, 2, -1);
+    crew_end(&c, 2, RANKS_MAX);
     end_board();
 }
 
@@ -379,7 +386,7 @@ static void a_late_rank_is_told(void **state)
     for (int i = 0; i < 2; i++)
         if (error.status == LOCH_OK) error = crew_read(&c);
     assert_int_equal(error.status, LOCH_E_BUSY);
-    crew_end(&c, 2, -1);
+    crew_end(&c, 2, RANKS_MAX);
     end_board();
 }
 
