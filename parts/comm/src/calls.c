@@ -51,7 +51,7 @@ static loch_status call_note(loch_comm *comm, loch_status status)
 static loch_status call_end(loch_comm *comm, const comm_call *call, loch_stream *stream, loch_status status)
 {
     COMM_NOT_CANCELLED;
-    if (!comm) return status;
+    if (!comm || comm->epoch != comm_fork_epoch) return status;
     if (status == LOCH_OK && !(comm->is_grouped && comm->group_error.status != LOCH_OK)) {
         atomic_fetch_add_explicit(&comm->calls, 1, memory_order_relaxed);
         if (!call_is_empty(call)) status = comm->engine->run(comm, call);
@@ -338,6 +338,7 @@ loch_status loch_comm_end_group(loch_comm *comm)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
+    if (comm->epoch != comm_fork_epoch) return comm_failure_get(comm);
     if (!comm->is_grouped) return COMM_FAIL(INVALID, "there is no group to end");
     loch_status status = comm->group_error.status;
     const loch_status ended = comm->engine->end_group(comm, status);
@@ -364,6 +365,7 @@ loch_status loch_comm_sync(loch_comm *comm, loch_stream *stream)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
+    if (comm->epoch != comm_fork_epoch) return comm_failure_get(comm);
     if (comm->is_grouped) return COMM_FAIL(INVALID, "the calls of an open group have not begun: end the group first");
     return comm->engine->sync(comm, stream ? stream : loch_stream_get_default(comm->device));
 }

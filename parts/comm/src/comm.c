@@ -121,6 +121,8 @@ loch_status loch_comm_create(const loch_comm_options *options, loch_comm **out)
     loch_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
     pthread_mutex_init(&comm->failure_lock, NULL);
+    comm_fork_watch();
+    comm->epoch = comm_fork_epoch;
     const loch_status status = comm_make(comm, &own);
     if (status == LOCH_OK) {
         *out = comm;
@@ -136,11 +138,12 @@ void loch_comm_destroy(loch_comm *comm)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return;
-    if (comm->is_grouped) {
+    const bool is_own = comm->epoch == comm_fork_epoch;
+    if (comm->is_grouped && is_own) {
         const loch_status ended = loch_comm_end_group(comm);
         (void)ended; /* its calls may fail: their results are not waited for */
     }
-    if (comm->engine) comm->engine->destroy(comm);
+    if (comm->engine && is_own) comm->engine->destroy(comm); /* what is below belongs to the parent otherwise */
     loch_device_release(comm->device);
     pthread_mutex_destroy(&comm->failure_lock);
     free(comm->uses);

@@ -1,6 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* The failure of a communicator. Any thread may report one, and the first one stays. */
+/* The failure of a communicator. Any thread may report one, and the first one stays. The child of a fork has no
+ * communicators: connections and threads belong to its parent. */
 #include "state.h"
+
+unsigned comm_fork_epoch;
+
+static pthread_once_t failure_once = PTHREAD_ONCE_INIT;
+
+static void failure_forked(void)
+{
+    comm_fork_epoch++;
+}
+
+static void failure_watch(void)
+{
+    pthread_atfork(NULL, NULL, failure_forked);
+}
+
+void comm_fork_watch(void)
+{
+    pthread_once(&failure_once, failure_watch);
+}
 
 loch_status comm_error_restore(const loch_error *error)
 {
@@ -21,6 +41,8 @@ loch_status comm_failure_set(loch_comm *comm, loch_status status)
 
 loch_status comm_failure_get(loch_comm *comm)
 {
+    if (comm->epoch != comm_fork_epoch)
+        return COMM_FAIL(FORKED, "the communicator was created before a fork: the child can only destroy it");
     if (!atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return LOCH_OK;
     return comm_error_restore(&comm->failure);
 }

@@ -209,13 +209,10 @@ static loch_status memory_make_window(loch_comm *comm, memory_window *window, vo
     COMM_TRY(comm_failure_get(comm));
     COMM_TRY(comm_frame_enter(comm, &frame));
     const size_t bytes = loch_buffer_get_bytes(window->buffer);
-    loch_status status = comm_native_finish(
+    const loch_status status = comm_native_settle(
         comm,
         nccl->api->ncclCommWindowRegister(nccl->native, address, bytes, &window->native, COMM_NCCL_WIN_COLL_SYMMETRIC),
         "ncclCommWindowRegister");
-    int result = COMM_NCCL_IN_PROGRESS; /* the call itself may say success while its thread works */
-    if (status == LOCH_OK && nccl->api->ncclCommGetAsyncError(nccl->native, &result) == COMM_NCCL_SUCCESS)
-        status = comm_native_finish(comm, result, "ncclCommWindowRegister");
     comm_frame_leave(&frame);
     if (status == LOCH_OK && !window->native)
         return COMM_FAIL(UNSUPPORTED,
@@ -273,7 +270,9 @@ loch_status comm_memory_add_window(loch_comm *comm, loch_buffer *buffer)
         memory_drop_window(window);
         return comm_error_restore(&error);
     }
+    pthread_mutex_lock(&nccl->lock); /* figures are read by any thread */
     memory->windows[memory->windows_count++] = window;
+    pthread_mutex_unlock(&nccl->lock);
     return LOCH_OK;
 }
 
@@ -285,7 +284,7 @@ static loch_status memory_end_window(loch_comm *comm, const memory_window *windo
     loch_status status = LOCH_OK;
     pthread_mutex_lock(&nccl->lock);
     if (nccl->native && comm_frame_enter(comm, &frame) == LOCH_OK) {
-        status = comm_native_finish(comm, nccl->api->ncclCommWindowDeregister(nccl->native, window->native),
+        status = comm_native_settle(comm, nccl->api->ncclCommWindowDeregister(nccl->native, window->native),
                                     "ncclCommWindowDeregister");
         comm_frame_leave(&frame);
     }
@@ -295,12 +294,14 @@ static loch_status memory_end_window(loch_comm *comm, const memory_window *windo
 
 loch_status comm_memory_remove_window(loch_comm *comm, loch_buffer *buffer)
 {
-    const comm_nccl *nccl = comm->below;
+    comm_nccl *nccl = comm->below;
     comm_memory *memory = nccl->memory;
     memory_window **found = memory_find_window(memory, buffer);
     if (!found) return COMM_FAIL(NOT_FOUND, "the buffer has no window");
     memory_window *window = *found;
+    pthread_mutex_lock(&nccl->lock);
     *found = memory->windows[--memory->windows_count];
+    pthread_mutex_unlock(&nccl->lock);
     const loch_status status = memory_end_window(comm, window);
     const loch_error error = *loch_error_get();
     memory_drop_window(window);

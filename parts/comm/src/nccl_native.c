@@ -93,3 +93,12 @@ loch_status comm_native_finish(loch_comm *comm, int result, const char *call)
         return native_give_up(comm, loch_error_get()->status);
     return native_give_up(comm, comm_nccl_fail(nccl->api, result, call));
 }
+
+loch_status comm_native_settle(loch_comm *comm, int result, const char *call)
+{
+    comm_nccl *nccl = comm->below;
+    COMM_TRY(comm_native_finish(comm, result, call));
+    if (nccl->api->ncclCommGetAsyncError(nccl->native, &result) != COMM_NCCL_SUCCESS)
+        result = COMM_NCCL_INVALID_ARGUMENT;
+    return comm_native_finish(comm, result, call);
+}

@@ -49,6 +49,10 @@ void comm_pause(unsigned turn);
  * fails and its work is given up. The lock is held, and the device current. */
 loch_status comm_native_finish(loch_comm *comm, int result, const char *call);
 
+/* Ends a call of NCCL that may say success while its thread still works: those for windows. Otherwise as
+ * comm_native_finish. */
+loch_status comm_native_settle(loch_comm *comm, int result, const char *call);
+
 /* Gives up all work and frees the communicator of NCCL. The lock is held. */
 void comm_native_abort(loch_comm *comm);
 

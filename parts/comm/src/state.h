@@ -82,6 +82,7 @@ struct loch_comm {
     unsigned seats;
     uint64_t timeout_ns;
     loch_comm_registration registration;
+    unsigned epoch; /* comm_fork_epoch when it was created: a child tells what it inherited */
 
     atomic_bool is_failed;        /* set with release after `failure` is complete */
     pthread_mutex_t failure_lock; /* guards the writing of `failure` */
@@ -103,7 +104,14 @@ struct loch_comm {
  * calling thread's error record. */
 loch_status comm_failure_set(loch_comm *comm, loch_status status);
 
-/* Returns the failure of a communicator with its sentence, or LOCH_OK. */
+/* Number of forks between the first process that created a communicator and this one. Changes in the child of a fork
+ * only, before it has a second thread. */
+extern unsigned comm_fork_epoch;
+
+/* Counts forks from now on. */
+void comm_fork_watch(void);
+
+/* Returns the failure of a communicator with its sentence, or LOCH_OK. In the child of a fork: E_FORKED. */
 loch_status comm_failure_get(loch_comm *comm);
 
 /* Restores an error record that was saved before calls that may fail too. Returns its status. */

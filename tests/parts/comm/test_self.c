@@ -277,6 +277,35 @@ static void a_closed_stream_is_refused(void **state)
     end();
 }
 
+static void a_child_has_no_communicators(void **state)
+{
+    (void)state;
+    begin("cpu");
+    loch_tensor *a = make(&job, LOCH_F32, 12, 0, 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        bool is_good = loch_comm_all_reduce(job.comm, a, a, LOCH_COMM_SUM, NULL) == LOCH_E_FORKED;
+        is_good = is_good && loch_comm_query(job.comm) == LOCH_E_FORKED;
+        is_good = is_good && loch_comm_barrier(job.comm) == LOCH_E_FORKED;
+        is_good = is_good && loch_comm_begin_group(job.comm) == LOCH_E_FORKED;
+        is_good = is_good && loch_comm_end_group(job.comm) == LOCH_E_FORKED;
+        is_good = is_good && loch_comm_sync(job.comm, NULL) == LOCH_E_FORKED;
+        is_good = is_good && loch_comm_add_window(job.comm, loch_tensor_get_buffer(a)) == LOCH_E_FORKED;
+        loch_comm_destroy(job.comm);
+        loch_comm *own = NULL; /* and can have its own */
+        is_good = is_good && loch_comm_create(NULL, &own) == LOCH_OK && loch_comm_query(own) == LOCH_OK;
+        loch_comm_destroy(own);
+        _exit(is_good ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    CHECK_OK(loch_comm_all_reduce(job.comm, a, a, LOCH_COMM_SUM, NULL));
+    loch_tensor_release(a);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {

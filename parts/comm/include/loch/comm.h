@@ -24,6 +24,7 @@
  *  - If a rank ends or does not answer within the timeout, the communicator fails: E_NOT_FOUND or E_BUSY, with a
  *    sentence that names the rank where it is known. From then on every call returns that failure at once, and only
  *    loch_comm_destroy is of use. Under MPI it is the launcher that notices: it ends the whole job.
+ *  - A forked child has no communicators: what it inherited gives E_FORKED, and can only be destroyed.
  */
 #ifndef LOCH_COMM_H
 #define LOCH_COMM_H
