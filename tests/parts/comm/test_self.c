@@ -3,6 +3,8 @@
  * every argument that is refused. */
 #include "collectives.h"
 #include "support/test.h"
+#include <sys/wait.h>
+#include <unistd.h>
 
 static collectives job;
 
@@ -309,10 +311,15 @@ static void a_child_has_no_communicators(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_collective_copies), cmocka_unit_test(figures_are_told),
-        cmocka_unit_test(seats_have_ranks),        cmocka_unit_test(options_are_checked),
-        cmocka_unit_test(arguments_are_checked),   cmocka_unit_test(parts_of_an_all_to_all_are_checked),
-        cmocka_unit_test(groups_are_checked),      cmocka_unit_test(a_closed_stream_is_refused),
+        cmocka_unit_test(every_collective_copies),
+        cmocka_unit_test(figures_are_told),
+        cmocka_unit_test(seats_have_ranks),
+        cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(arguments_are_checked),
+        cmocka_unit_test(parts_of_an_all_to_all_are_checked),
+        cmocka_unit_test(groups_are_checked),
+        cmocka_unit_test(a_closed_stream_is_refused),
+        cmocka_unit_test(a_child_has_no_communicators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
