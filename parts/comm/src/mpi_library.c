@@ -118,36 +118,35 @@ static bool mpi_read_open_mpi(void *handle, comm_mpi_library *library)
     library->ops[LOCH_COMM_MIN] = MPI_OBJECT(op_min);
     library->ops[LOCH_COMM_MAX] = MPI_OBJECT(op_max);
 #undef MPI_OBJECT
-    library->in_place = (void *)1;
-    library->status_ignore = NULL;
-    library->type_shared = 0;
+    library->in_place = (void *)(intptr_t)COMM_OPEN_MPI_IN_PLACE;           /* NOLINT(performance-no-int-to-ptr) */
+    library->status_ignore = (void *)(intptr_t)COMM_OPEN_MPI_STATUS_IGNORE; /* NOLINT(performance-no-int-to-ptr) */
+    library->type_shared = COMM_OPEN_MPI_TYPE_SHARED;
     return is_complete;
 }
 
-/* The numbers are those of the common binary interface of MPICH and its relatives. */
 static void mpi_read_mpich(comm_mpi_library *library)
 {
-    library->world = 0x44000000;
-    library->byte = 0x4c00010d;
-    library->errors_return = 0x54000001;
-    library->info_null = 0x1c000000;
-    library->types[LOCH_F64] = 0x4c00080b;
-    library->types[LOCH_F32] = 0x4c00040a;
-    library->types[LOCH_I8] = 0x4c000137;
-    library->types[LOCH_I16] = 0x4c000238;
-    library->types[LOCH_I32] = 0x4c000439;
-    library->types[LOCH_I64] = 0x4c00083a;
-    library->types[LOCH_U8] = library->types[LOCH_BOOL] = 0x4c00013b;
-    library->types[LOCH_U16] = 0x4c00023c;
-    library->types[LOCH_U32] = 0x4c00043d;
-    library->types[LOCH_U64] = 0x4c00083e;
-    library->ops[LOCH_COMM_SUM] = 0x58000003;
-    library->ops[LOCH_COMM_PRODUCT] = 0x58000004;
-    library->ops[LOCH_COMM_MIN] = 0x58000002;
-    library->ops[LOCH_COMM_MAX] = 0x58000001;
-    library->in_place = (void *)-1; /* NOLINT(performance-no-int-to-ptr) */
-    library->status_ignore = (void *)1;
-    library->type_shared = 1;
+    library->world = COMM_MPICH_MPI_COMM_WORLD;
+    library->byte = COMM_MPICH_MPI_BYTE;
+    library->errors_return = COMM_MPICH_MPI_ERRORS_RETURN;
+    library->info_null = COMM_MPICH_MPI_INFO_NULL;
+    library->types[LOCH_F64] = COMM_MPICH_MPI_DOUBLE;
+    library->types[LOCH_F32] = COMM_MPICH_MPI_FLOAT;
+    library->types[LOCH_I8] = COMM_MPICH_MPI_INT8_T;
+    library->types[LOCH_I16] = COMM_MPICH_MPI_INT16_T;
+    library->types[LOCH_I32] = COMM_MPICH_MPI_INT32_T;
+    library->types[LOCH_I64] = COMM_MPICH_MPI_INT64_T;
+    library->types[LOCH_U8] = library->types[LOCH_BOOL] = COMM_MPICH_MPI_UINT8_T;
+    library->types[LOCH_U16] = COMM_MPICH_MPI_UINT16_T;
+    library->types[LOCH_U32] = COMM_MPICH_MPI_UINT32_T;
+    library->types[LOCH_U64] = COMM_MPICH_MPI_UINT64_T;
+    library->ops[LOCH_COMM_SUM] = COMM_MPICH_MPI_SUM;
+    library->ops[LOCH_COMM_PRODUCT] = COMM_MPICH_MPI_PROD;
+    library->ops[LOCH_COMM_MIN] = COMM_MPICH_MPI_MIN;
+    library->ops[LOCH_COMM_MAX] = COMM_MPICH_MPI_MAX;
+    library->in_place = (void *)(intptr_t)COMM_MPICH_IN_PLACE;           /* NOLINT(performance-no-int-to-ptr) */
+    library->status_ignore = (void *)(intptr_t)COMM_MPICH_STATUS_IGNORE; /* NOLINT(performance-no-int-to-ptr) */
+    library->type_shared = COMM_MPICH_TYPE_SHARED;
 }
 
 /* Copies the first number of a text: "Open MPI v4.1.4, package ..." and "MPICH Version: 4.0.2". */

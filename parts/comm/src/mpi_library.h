@@ -44,6 +44,39 @@ typedef uintptr_t mpi_handle; /* MPI_Comm, MPI_Datatype, MPI_Op, MPI_Request, MP
     X(MPI_Wait, (mpi_handle * request, void *status))                                                                  \
     X(MPI_Barrier, (mpi_handle comm))
 
+/* Handles of MPICH: X(name, number). They are those of the common binary interface of MPICH and its relatives. */
+#define COMM_MPICH_HANDLES(X)                                                                                          \
+    X(MPI_COMM_WORLD, 0x44000000)                                                                                      \
+    X(MPI_BYTE, 0x4c00010d)                                                                                            \
+    X(MPI_ERRORS_RETURN, 0x54000001)                                                                                   \
+    X(MPI_INFO_NULL, 0x1c000000)                                                                                       \
+    X(MPI_DOUBLE, 0x4c00080b)                                                                                          \
+    X(MPI_FLOAT, 0x4c00040a)                                                                                           \
+    X(MPI_INT8_T, 0x4c000137)                                                                                          \
+    X(MPI_INT16_T, 0x4c000238)                                                                                         \
+    X(MPI_INT32_T, 0x4c000439)                                                                                         \
+    X(MPI_INT64_T, 0x4c00083a)                                                                                         \
+    X(MPI_UINT8_T, 0x4c00013b)                                                                                         \
+    X(MPI_UINT16_T, 0x4c00023c)                                                                                        \
+    X(MPI_UINT32_T, 0x4c00043d)                                                                                        \
+    X(MPI_UINT64_T, 0x4c00083e)                                                                                        \
+    X(MPI_SUM, 0x58000003)                                                                                             \
+    X(MPI_PROD, 0x58000004)                                                                                            \
+    X(MPI_MIN, 0x58000002)                                                                                             \
+    X(MPI_MAX, 0x58000001)
+
+enum {
+#define COMM_MPICH_NUMBER(name, number) COMM_MPICH_##name = (number),
+    COMM_MPICH_HANDLES(COMM_MPICH_NUMBER)
+#undef COMM_MPICH_NUMBER
+        COMM_MPICH_IN_PLACE = -1, /* as an address, as the next */
+    COMM_MPICH_STATUS_IGNORE = 1,
+    COMM_MPICH_TYPE_SHARED = 1,
+    COMM_OPEN_MPI_IN_PLACE = 1,
+    COMM_OPEN_MPI_STATUS_IGNORE = 0,
+    COMM_OPEN_MPI_TYPE_SHARED = 0
+};
+
 /* A loaded library. Constant once it is loaded. */
 typedef struct comm_mpi_library {
     const char *name; /* "Open MPI" or "MPICH" */
