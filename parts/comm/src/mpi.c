@@ -9,10 +9,12 @@
 
 static loch_status mpi_accept(loch_comm *comm, const loch_tensor *tensor, const char *what)
 {
-    (void)comm;
-    if (loch_tensor_is_on_host(tensor)) return LOCH_OK;
-    return COMM_FAIL(INVALID, "the tensor '%s' of a collective is on %.80s, and MPI moves memory of the host", what,
-                     loch_device_get_name(loch_tensor_get_device(tensor)));
+    loch_device *device = loch_tensor_get_device(tensor);
+    if (!loch_tensor_is_on_host(tensor))
+        return COMM_FAIL(INVALID, "the tensor '%s' of a collective is on %.80s, and MPI moves memory of the host", what,
+                         loch_device_get_name(device));
+    if (device == comm->device || !loch_device_can(device, LOCH_CAN_ASYNC)) return LOCH_OK;
+    return loch_stream_sync(loch_stream_get_default(device)); /* pinned memory: its device may still write it */
 }
 
 static loch_status mpi_can_reduce(const loch_comm *comm, loch_dtype dtype, loch_comm_op op)
@@ -37,6 +39,13 @@ static loch_status mpi_prepare(loch_comm *comm, loch_stream *stream)
     return loch_stream_sync(stream);
 }
 
+loch_status comm_mpi_break(loch_comm *comm, loch_status status)
+{
+    comm_mpi *mpi = comm->below;
+    mpi->is_broken = true;
+    return comm_failure_set(comm, status);
+}
+
 static loch_status mpi_begin_group(loch_comm *comm)
 {
     (void)comm; /* sends and receives find out that there is a group */
@@ -46,7 +55,7 @@ static loch_status mpi_begin_group(loch_comm *comm)
 static loch_status mpi_end_group(loch_comm *comm, loch_status status)
 {
     const loch_status waited = comm_mpi_wait(comm->below);
-    if (waited != LOCH_OK) comm_failure_set(comm, waited);
+    if (waited != LOCH_OK) comm_mpi_break(comm, waited);
     return status == LOCH_OK ? waited : status;
 }
 
@@ -54,7 +63,7 @@ static loch_status mpi_barrier(loch_comm *comm)
 {
     const comm_mpi *mpi = comm->below;
     const loch_status status = comm_mpi_status(mpi->library, mpi->library->MPI_Barrier(mpi->comm), "MPI_Barrier");
-    return status == LOCH_OK ? LOCH_OK : comm_failure_set(comm, status);
+    return status == LOCH_OK ? LOCH_OK : comm_mpi_break(comm, status);
 }
 
 static loch_status mpi_sync(loch_comm *comm, loch_stream *stream)
@@ -82,7 +91,7 @@ static void mpi_destroy(loch_comm *comm)
     if (mpi->has_comm) mpi->library->MPI_Finalized(&is_ended);
     if (mpi->has_comm && !is_ended && !atomic_load_explicit(&comm->is_failed, memory_order_acquire))
         mpi->library->MPI_Comm_free(&mpi->comm);
-    if (mpi->is_begun) comm_mpi_end();
+    if (mpi->is_begun && !mpi->is_broken) comm_mpi_end();
     free(mpi->requests);
     free(mpi);
     comm->below = NULL;

@@ -11,6 +11,7 @@ typedef struct comm_mpi {
     mpi_handle comm;      /* duplicate of MPI_COMM_WORLD; its own messages */
     bool is_begun;        /* counts as a user of MPI */
     bool has_comm;        /* `comm` is valid */
+    bool is_broken;       /* a call of MPI failed: the job must not end as if all were well */
     mpi_handle *requests; /* of the present group, or of one call */
     size_t requests_count, requests_capacity;
 } comm_mpi;
@@ -23,6 +24,9 @@ loch_status comm_mpi_create(loch_comm *comm);
 
 /* Makes the id of rank 0 known to all processes of MPI, over a communicator of its own. */
 loch_status comm_mpi_share_id(void *id, size_t bytes, int root, int *rank, int *ranks);
+
+/* Makes a communicator fail after a call of MPI failed. Returns `status`. */
+loch_status comm_mpi_break(loch_comm *comm, loch_status status);
 
 /* Does a call (mpi_calls.c). */
 loch_status comm_mpi_run(loch_comm *comm, const comm_call *call);

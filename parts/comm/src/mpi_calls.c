@@ -252,5 +252,5 @@ static loch_status calls_do(const loch_comm *comm, comm_mpi *mpi, const comm_cal
 loch_status comm_mpi_run(loch_comm *comm, const comm_call *call)
 {
     const loch_status status = calls_do(comm, comm->below, call);
-    return status == LOCH_OK ? LOCH_OK : comm_failure_set(comm, status);
+    return status == LOCH_OK ? LOCH_OK : comm_mpi_break(comm, status);
 }

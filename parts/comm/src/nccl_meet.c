@@ -120,10 +120,18 @@ static loch_status meet_by_address(loch_comm *comm)
     return meet_at(comm, address);
 }
 
+/* Returns whether the job has MPI: a launcher may set its variables where no MPI is installed. */
+static bool meet_has_mpi(void)
+{
+    const comm_mpi_library *library;
+    if (comm_mpi_is_running()) return true;
+    return comm_mpi_is_launched() && comm_mpi_load(&library) == LOCH_OK;
+}
+
 loch_status comm_meet(loch_comm *comm, const loch_comm_options *options)
 {
     nccl_id id;
-    const bool has_mpi = !options->id && comm->seats == 1 && (comm_mpi_is_launched() || comm_mpi_is_running());
+    const bool has_mpi = !options->id && comm->seats == 1 && meet_has_mpi();
     if (has_mpi) COMM_TRY(meet_by_mpi(comm, &id));
     if (options->id) memcpy(&id, options->id, sizeof id);
     if (!comm->ranks) comm->ranks = 1;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -183,7 +184,11 @@ static loch_status watch_start(loch_comm *comm, comm_watch *watch, const comm_id
     watch->wake = eventfd(0, EFD_CLOEXEC);
     if (watch->wake < 0) return COMM_FAIL(LIMIT, "no file descriptor for the watch over other ranks");
     watch_open(comm, watch, &identities[comm->rank]);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals of the program are not for this thread */
     const int code = pthread_create(&watch->thread, NULL, watch_run, comm);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code) return COMM_FAIL(HOST_MEMORY, "the system refuses a thread for the watch over other ranks");
     watch->is_running = true;
     return LOCH_OK;

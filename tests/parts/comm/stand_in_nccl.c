@@ -29,9 +29,8 @@ typedef struct comm {
     int rank, ranks, calls;
     bool is_waiting; /* a call is in progress */
     void *to;
-    size_t bytes, part; /* what the call takes from each rank, and where the first byte is in the slots */
+    size_t bytes; /* what the call takes from each rank */
     enum { TAKE_ALL, TAKE_FIRST, TAKE_NOTHING } take;
-    int result; /* of the last call */
 } comm;
 
 typedef struct id {
