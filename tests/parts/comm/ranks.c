@@ -52,6 +52,14 @@ static void check_refused(void)
     EXPECT_FAILS(loch_comm_broadcast(job.comm, whole, job.ranks, NULL), INVALID);
     EXPECT_FAILS(loch_comm_broadcast(job.comm, whole, -1, NULL), INVALID);
     EXPECT_FAILS(loch_comm_send(job.comm, whole, job.rank, NULL), INVALID);
+    loch_tensor *other = make(&job, LOCH_F32, 4, 0, 0);
+    size_t ones[64], none[64] = {0};
+    EXPECT(job.ranks >= 2 && job.ranks <= 64);
+    for (int i = 0; i < job.ranks; i++)
+        ones[i] = 1;
+    EXPECT_FAILS(loch_comm_all_to_all_v(job.comm, whole, ones, none, other, ones, none, NULL), INVALID); /* overlap */
+    EXPECT_FAILS(loch_comm_all_gather(job.comm, whole, other, NULL), INVALID);
+    loch_tensor_release(other);
     EXPECT(loch_comm_query(job.comm) == LOCH_OK);
     loch_tensor_release(half);
     loch_tensor_release(whole);
