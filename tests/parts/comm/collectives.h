@@ -348,12 +348,20 @@ static inline bool reduces(collectives *c, loch_dtype dtype, loch_comm_op op)
     return status == LOCH_OK;
 }
 
+/* Whether the results of a reduction of small numbers fit a type: an f8 has room for three or four bits. */
+static inline bool is_exact(loch_dtype dtype, loch_comm_op op, int ranks)
+{
+    const bool is_f8 = dtype == LOCH_F8E4M3 || dtype == LOCH_F8E5M2;
+    if (op == LOCH_COMM_AVERAGE) return dtype == LOCH_F64 && ranks != 3;
+    if (op == LOCH_COMM_PRODUCT) return !is_f8 || ranks == 1;
+    return op != LOCH_COMM_SUM || !is_f8 || ranks <= 2;
+}
+
 static inline void check_reductions(collectives *c, loch_dtype dtype, size_t count)
 {
     for (int op = LOCH_COMM_SUM; op <= LOCH_COMM_AVERAGE; op++) {
         if (!reduces(c, dtype, (loch_comm_op)op)) continue;
-        const bool is_exact = op != LOCH_COMM_AVERAGE || (dtype == LOCH_F64 && c->ranks != 3);
-        if (!is_exact) continue; /* how it rounds is a matter of NCCL */
+        if (!is_exact(dtype, (loch_comm_op)op, c->ranks)) continue; /* how it rounds is a matter of the engine below */
         for (int in_place = 0; in_place < 2; in_place++) {
             check_all_reduce(c, dtype, (loch_comm_op)op, count, in_place);
             check_reduce(c, dtype, (loch_comm_op)op, count, in_place, c->ranks - 1);

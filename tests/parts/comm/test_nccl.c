@@ -322,14 +322,14 @@ static loch_error crew_read(const crew *c)
     return error;
 }
 
-/* `victim`: the rank that was killed; RANKS_MAX for none. */
-static void crew_end(const crew *c, int started, int victim)
+/* `victim`: the process that was killed; 0 for none. */
+static void crew_end(const crew *c, int started, pid_t victim)
 {
     close(c->hold);
     for (int rank = 0; rank < started; rank++) {
         int status;
         assert_int_equal(waitpid(c->pids[rank], &status, 0), c->pids[rank]);
-        if (rank != victim) assert_int_equal(status, 0);
+        if (c->pids[rank] != victim) assert_int_equal(status, 0);
     }
     close(c->pipe_in);
 }
@@ -356,7 +356,7 @@ static void survivors_of_a_kill_get_a_status(void **state)
             if (!strstr(error.sentence, expected)) fprintf(stderr, "%s\n", error.sentence);
             assert_non_null(strstr(error.sentence, expected));
         }
-        crew_end(&c, ranks, victim);
+        crew_end(&c, ranks, c.pids[victim]);
         end_board();
     }
 }
@@ -372,7 +372,7 @@ static void a_missing_rank_is_told(void **state)
         assert_int_equal(error.status, LOCH_E_BUSY);
         assert_non_null(strstr(error.sentence, "not all of 3 ranks came within 0.7 s"));
     }
-    crew_end(&c, 2, RANKS_MAX);
+    crew_end(&c, 2, 0);
     end_board();
 }
 
@@ -386,7 +386,7 @@ static void a_late_rank_is_told(void **state)
     for (int i = 0; i < 2; i++)
         if (error.status == LOCH_OK) error = crew_read(&c);
     assert_int_equal(error.status, LOCH_E_BUSY);
-    crew_end(&c, 2, RANKS_MAX);
+    crew_end(&c, 2, 0);
     end_board();
 }
 
