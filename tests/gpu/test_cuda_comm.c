@@ -4,7 +4,7 @@
  * over sockets. That shows what is right, and nothing about speed.
  *
  * Ranks are killed at random moments; the survivors tell how long it took until they had a status. LOCH_TEST_KILLS says
- * how often (6). NCCL is looked for as in test_cuda_libraries.c. */
+ * how often (6). An argument is a pattern of tests: 'survivors*'. NCCL is looked for as in test_cuda_libraries.c. */
 #include "collectives.h"
 #include "cuda_fixture.h"
 #include "find_library.h"
@@ -502,6 +502,7 @@ int main(int count, char **arguments)
     setenv("NCCL_IB_DISABLE", "1", 0);
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
     randomness.state = test_seed(0x10c4);
+    if (count == 2) cmocka_set_test_filter(arguments[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_with_one_rank),
         cmocka_unit_test(an_id_goes_by_hand),
