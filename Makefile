@@ -127,9 +127,11 @@ torch-shims: ## the shims for all versions of PyTorch, into build/lib; downloads
 comm-test: ## communicators over Open MPI and MPICH, with 2 and 4 ranks and two machines made of namespaces; installs both
 	@scripts/setup build test mpi
 	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
-	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target parts.comm.ranks
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target parts.comm.ranks parts.comm.ranks_handover
 	@tests/parts/comm/run $(BUILD)/tests/parts/comm/ranks
 	@tests/parts/comm/run-hosts $(BUILD)/tests/parts/comm/ranks || [ $$? = 77 ]
+	@tests/parts/comm/run-handover $(BUILD)/tests/parts/comm/ranks_handover
+	@tests/parts/comm/run-hosts $(BUILD)/tests/parts/comm/ranks_handover sent || [ $$? = 77 ]
 
 adapters-test: ## the adapters under the programs that they are made for; installs those into the cache the first time
 	@scripts/setup build adapters

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Hand-overs between two processes on a real GPU: mapped without a copy, in the order of the giver's stream, copied
- * into memory that grows, sent through the host, and processes that are killed.
+ * into memory that grows, sent through the host, and processes that are killed. Then two ranks of NCCL on the one GPU,
+ * each of which claims to be on a machine of its own (NCCL_HOSTID): hand-overs and cuts over sockets of NCCL.
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("cpu" tries the program itself). */
-#include "handover_partner.h"
+#include "find_library.h"
+#include "handover_ranks.h"
+#include <spawn.h>
+
+extern char **environ;
 
 #define KILL_ROUNDS 12
 
@@ -171,9 +176,84 @@ static void the_other_side_is_killed(void **state)
     partner_end_pool(pool);
 }
 
+/* --- NCCL --- */
+
+static void set_number(const char *name, long number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%ld", number);
+    setenv(name, text, 1);
+}
+
+/* Runs two ranks of this program in one role, and expects that both succeed. */
+static void run_ranks(const char *role)
+{
+    char folder[] = "/tmp/loch-handover-XXXXXX";
+    char *const names[] = {(char *)"test_cuda_handover", (char *)"rank", (char *)role, folder, NULL};
+    pid_t pids[2];
+    test_random random = {test_seed(71) + (uint64_t)getpid()};
+    assert_non_null(mkdtemp(folder));
+    set_number("MASTER_PORT", 20000 + (long)(test_random_below(&random, 20000) * 2));
+    set_number("WORLD_SIZE", 2);
+    set_number("LOCAL_WORLD_SIZE", 2);
+    for (int i = 0; i < 2; i++) {
+        char host[32];
+        snprintf(host, sizeof host, "loch-%d-%d", (int)getpid(), i);
+        set_number("RANK", i);
+        setenv("NCCL_HOSTID", host, 1);
+        assert_int_equal(posix_spawn(&pids[i], "/proc/self/exe", NULL, NULL, names, environ), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        int code;
+        assert_int_equal(waitpid(pids[i], &code, 0), pids[i]);
+        if (!WIFEXITED(code) || WEXITSTATUS(code) != 0) fail_msg("rank %d ended with %d", i, code);
+    }
+    char path[2][64];
+    const char *const files[] = {"cut.npy", "cut.safetensors"};
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%s", folder, files[i]);
+        unlink(path[i]);
+    }
+    rmdir(folder);
+}
+
+/* Sets what the ranks need. Skips the test where NCCL is not installed. */
+static void prepare_nccl(void)
+{
+    char path[LOCH_OPTION_VALUE_MAX];
+    if (strncmp(device_name, "cuda", 4) != 0) skip();
+    if (!find_library(LOCH_LIBRARY_NCCL, "nccl")) {
+        if (getenv("LOCH_REQUIRE_GPU")) fail_msg("NCCL is not installed: %s", loch_error_get()->sentence);
+        skip();
+    }
+    if (loch_option_get("nccl", path) == LOCH_OK && *path) setenv("LOCH_NCCL", path, 1);
+    setenv("LOCH_TEST_DEVICE", device_name, 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("LOCAL_RANK", "0", 1);
+    setenv("NCCL_P2P_DISABLE", "1", 0);
+    setenv("NCCL_SHM_DISABLE", "1", 0);
+    setenv("NCCL_IB_DISABLE", "1", 0);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+}
+
+static void ranks_of_nccl_hand_over(void **state)
+{
+    (void)state;
+    prepare_nccl();
+    run_ranks("handover");
+}
+
+static void ranks_of_nccl_cut_and_gather(void **state)
+{
+    (void)state;
+    prepare_nccl();
+    run_ranks("cut");
+}
+
 int main(int count, char **arguments)
 {
     partner_main(count, arguments);
+    if (count > 2 && strcmp(arguments[1], "rank") == 0) return ranks_main(count - 1, arguments + 1);
     if (count > 1) device_name = arguments[1];
     if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     const struct CMUnitTest tests[] = {
@@ -183,6 +263,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_copy_grows_in_the_receiver),
         cmocka_unit_test(memory_that_is_not_shareable_is_sent),
         cmocka_unit_test(the_other_side_is_killed),
+        cmocka_unit_test(ranks_of_nccl_hand_over),
+        cmocka_unit_test(ranks_of_nccl_cut_and_gather),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     loch_device_release(device);
