@@ -2,7 +2,7 @@
 /* A matrix cut over the ranks of a job: every rank loads its own rows, then its own columns, from a mapped file, and
  * the parts are gathered again. Without a launcher there is one rank, which has it all.
  *
- *   mpirun -n 3 44_cut */
+ *   mpirun -n 3 45_cut */
 #include <loch/comm.h>
 #include <loch/cut.h>
 #include <loch/npy.h>
