@@ -66,7 +66,7 @@ int main(void)
     LOCH_CHECK(loch_npy_load(path, NULL, &mapped));
     const int right = cut(comm, mapped, 0, info.rank) && cut(comm, mapped, 1, info.rank);
     LOCH_CHECK(loch_comm_barrier(comm));
-    if (info.rank == 0) printf("%d ranks: the whole is %s\n", info.ranks, right ? "right" : "wrong");
+    if (info.rank == 0) printf("number of ranks: %d; the whole is %s\n", info.ranks, right ? "right" : "wrong");
     loch_tensor_release(mapped);
     loch_tensor_release(name);
     if (info.rank == 0) unlink(path);

@@ -9,8 +9,6 @@
 #include "handover_ranks.h"
 #include <spawn.h>
 
-extern char **environ;
-
 #define KILL_ROUNDS 12
 
 static const char *device_name = "cuda:0";
