@@ -3,8 +3,8 @@
  * memory is mapped, and no byte is copied. The decoder takes one request as it is, and one into memory of its own that
  * grows with the tokens to come.
  *
- *   43_handover [DEVICE]                  the program runs itself again as the decoder; cpu, cuda:0 (default: cpu)
- *   mpirun -n 2 43_handover [DEVICE]      rank 0 fills, rank 1 decodes */
+ *   42_handover [DEVICE]                  the program runs itself again as the decoder; cpu, cuda:0 (default: cpu)
+ *   mpirun -n 2 42_handover [DEVICE]      rank 0 fills, rank 1 decodes */
 #include <loch/comm.h>
 #include <loch/handover.h>
 #include <stdio.h>
@@ -120,7 +120,7 @@ static int run_alone(const char *name)
     snprintf(number, sizeof number, "%d", sockets[1]);
     const pid_t child = fork();
     if (child == 0) {
-        execl("/proc/self/exe", "43_handover", name, number, (char *)NULL);
+        execl("/proc/self/exe", "42_handover", name, number, (char *)NULL);
         _exit(127);
     }
     close(sockets[1]);
