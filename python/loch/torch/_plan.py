@@ -70,7 +70,7 @@ class Plan:
         of the plan's memory. lower_bound: bytes that every plan needs. served, left, deviations: allocations that the
         plan served, left to the pool as planned, and that differed from it. plans: plans that were made. blocks: live
         blocks of plans. waiting: freed blocks that other streams still use. recorded: allocations of the present
-        recording. status: why the last plan was not made, or "LOCH_OK".
+        recording. status: why the last plan was not made, or "OK".
         """
         return dict(self._last) if self._device is None else _core.torch_plan_info(self._device)
 
