@@ -121,7 +121,7 @@ static void *planned_serve(loch_planned *planned, const loch_request *request)
     if (!address) {
         bool deviates;
         planned_guard(planned); /* other threads may read the slot of a guest */
-        if (places->waits_count || places->remote != PLAN_NONE) plan_places_settle(places);
+        if (places->waits_count || places->remote != PLAN_NONE || places->retired) plan_places_settle(places);
         address = plan_places_serve(places, &key, request->tag, &deviates);
         planned_unguard(planned);
         if (deviates)
@@ -229,27 +229,18 @@ loch_status loch_planned_alloc(loch_planned *planned, const loch_request *reques
 
 /* --- freeing --- */
 
-static bool planned_has(const plan_places *places, const void *address)
-{
-    for (size_t i = 0; i < places->regions_count; i++)
-        if ((uintptr_t)address - (uintptr_t)places->regions[i].base < places->regions[i].bytes) return true;
-    return false;
-}
-
 loch_status planned_find_slot(const loch_planned *planned, const void *address, plan_places **in, uint32_t *out)
 {
     *in = NULL;
     for (plan_places *places = planned->places; places; places = places->next) {
-        if (!planned_has(places, address)) continue;
+        if (!plan_places_has(places, address)) continue;
         const uint32_t slot = plan_places_find(places, address);
         if (slot != PLAN_NONE && PLAN_LOAD(places->slots[slot].state) == PLAN_LIVE) {
             *in = places;
             *out = slot;
             return LOCH_OK;
         }
-        bool is_inside;
-        (void)plan_places_contain(places, address, &is_inside);
-        if (is_inside)
+        if (plan_places_is_inside(places, address))
             return loch_error_set(LOCH_E_INTERIOR, NULL, 0, "%p is inside a block, not at its start", address);
         if (slot != PLAN_NONE)
             return loch_error_set(LOCH_E_DOUBLE_FREE, NULL, 0, "the block at %p was freed already", address);
