@@ -52,12 +52,17 @@ typedef struct guest_search {
     const plan_region *region;
     uintptr_t cursor; /* end of the taken memory so far */
     uint64_t bytes, alignment;
-    guest_gap gaps[GUEST_GAPS]; /* by room */
+    guest_gap gaps[GUEST_GAPS]; /* in the memory of the plan, by room */
     uint32_t count;
+    guest_gap behind; /* the smallest one behind that; address 0 if there is none */
 } guest_search;
 
 static void search_add(guest_search *search, uintptr_t address, uint64_t room)
 {
+    if (address >= (uintptr_t)search->region->base + search->region->bytes) {
+        if (!search->behind.address || room < search->behind.room) search->behind = (guest_gap){address, room};
+        return;
+    }
     uint32_t at = search->count < GUEST_GAPS ? search->count++ : GUEST_GAPS;
     for (; at && search->gaps[at - 1].room > room; at--)
         if (at < GUEST_GAPS) search->gaps[at] = search->gaps[at - 1];
@@ -72,6 +77,13 @@ static void search_pass(guest_search *search, uintptr_t low, uintptr_t high)
     if (high > search->cursor) search->cursor = high;
 }
 
+/* Goes on to the memory behind that of the plan: a gap ends there. */
+static void search_turn(guest_search *search)
+{
+    const uintptr_t end = (uintptr_t)search->region->base + search->region->bytes;
+    if (search->cursor < end) search_pass(search, end, end);
+}
+
 /* Goes on over taken memory, and over lent units before it. */
 static void search_go(guest_search *search, uintptr_t low, uintptr_t high)
 {
@@ -80,9 +92,12 @@ static void search_go(guest_search *search, uintptr_t low, uintptr_t high)
     if (region->unit && low > start) {
         for (uint32_t i = search->cursor > start ? (uint32_t)((search->cursor - start) / region->unit) : 0;
              i < region->units && plan_region_unit(region, i) < low; i++)
-            if (region->lent[i] & PLAN_UNIT_LENT)
+            if (region->lent[i] & PLAN_UNIT_LENT) {
+                if (plan_region_unit(region, i) > (uintptr_t)region->base + region->bytes) search_turn(search);
                 search_pass(search, plan_region_unit(region, i), plan_region_unit(region, i + 1));
+            }
     }
+    if (low > (uintptr_t)region->base + region->bytes) search_turn(search);
     search_pass(search, low, high);
 }
 
@@ -124,14 +139,12 @@ static void search_run(guest_search *search, const plan_places *places)
 /* Finds a gap that the plan does not use for `life` positions. Returns 0 if there is none. */
 static uintptr_t guest_find(const plan_places *places, const guest_search *search, uint32_t life)
 {
-    const plan_region *region = search->region;
     for (uint32_t i = 0; i < search->count; i++) {
         const uintptr_t address = search->gaps[i].address;
-        if (address >= (uintptr_t)region->base + region->bytes) return address;
         const uint32_t next = plan_places_next_use(places, address, address + search->bytes);
         if (next == PLAN_NONE || (life != PLAN_NONE && next >= life)) return address;
     }
-    return 0;
+    return search->behind.address;
 }
 
 /* Grows a region for a small guest. Returns 0 without memory. */
@@ -140,7 +153,7 @@ static uintptr_t guest_grow(plan_places *places, plan_region *region, guest_sear
     if (!plan_region_grow(places->pool, region, 1)) return 0;
     *search = (guest_search){.region = region, .bytes = search->bytes, .alignment = search->alignment};
     search_run(search, places);
-    return guest_find(places, search, 0);
+    return search->behind.address;
 }
 
 /* --- inviting --- */
