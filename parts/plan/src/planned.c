@@ -130,14 +130,16 @@ static void planned_trim_deviations(loch_planned *planned)
         height += planned->places->regions[i].bytes;
     for (size_t i = 0; i < planned->places->regions_count; i++)
         grown += planned->places->regions[i].grown;
-    if (grown - height > height / PLANNED_TRIM_SHARE) {
+    const bool is_much = grown - height > height / PLANNED_TRIM_SHARE;
+    if (is_much) {
         planned_guard(planned);
+        plan_places_settle(planned->places);
         plan_places_shrink(planned->places);
         planned_unguard(planned);
     }
     loch_pool_info info = {.size = sizeof info};
     if (loch_pool_get_info(planned->pool, &info) == LOCH_OK &&
-        info.reserved_bytes - info.used_bytes > height / PLANNED_TRIM_SHARE)
+        (is_much || info.reserved_bytes - info.used_bytes > height / PLANNED_TRIM_SHARE))
         (void)!loch_allocator_trim(planned->pool, 0, NULL);
 }
 
