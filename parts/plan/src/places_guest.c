@@ -144,7 +144,14 @@ static uintptr_t guest_find(const plan_places *places, const guest_search *searc
         const uint32_t next = plan_places_next_use(places, address, address + search->bytes);
         if (next == PLAN_NONE || (life != PLAN_NONE && next >= life)) return address;
     }
-    return search->behind.address;
+    return 0;
+}
+
+/* Tells whether the stream of a region is captured. A graph keeps addresses: those of the plan stay, others do not. */
+static bool guest_is_captured(const plan_region *region)
+{
+    loch_capture_info capture = {.size = sizeof capture};
+    return loch_stream_query_capture(region->stream, &capture) != LOCH_OK || capture.active;
 }
 
 /* Grows a region for a small guest. Returns 0 without memory. */
@@ -189,7 +196,8 @@ static uintptr_t guest_place(plan_places *places, plan_region *region, const pla
     search_run(&search, places);
     if (!region->unit) return search.count ? search.gaps[0].address : 0;
     uintptr_t address = guest_find(places, &search, life);
-    if (address || search.alignment > region->unit) return address;
+    if (address || search.alignment > region->unit || guest_is_captured(region)) return address;
+    if (search.behind.address) return search.behind.address;
     if (key->bytes < region->unit) return guest_grow(places, region, &search);
     *patch = region->has_alias ? plan_patch_create(places, region, key->bytes) : NULL;
     return *patch ? (uintptr_t)(*patch)->window : 0;

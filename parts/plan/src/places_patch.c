@@ -132,10 +132,7 @@ static void patch_free(plan_patch *patch)
 plan_patch *plan_patch_create(plan_places *places, plan_region *region, uint64_t bytes)
 {
     const uint64_t count = (bytes + region->unit - 1) / region->unit;
-    loch_capture_info capture = {.size = sizeof capture};
     if (count > region->units_max) return NULL;
-    if (loch_stream_query_capture(region->stream, &capture) != LOCH_OK || capture.active)
-        return NULL; /* a graph would keep the addresses */
     plan_patch *patch = plan_alloc(1, sizeof *patch);
     if (!patch) return NULL;
     *patch = (plan_patch){.region = region, .units = plan_alloc(count, sizeof *patch->units), .count = (uint32_t)count};
