@@ -102,5 +102,5 @@ int main(void)
         cmocka_unit_test(test_host_memory_of_the_planner),
         cmocka_unit_test(test_calls_of_the_driver),
     };
-    return TEST_BED_RUN(tests);
+    return rig_run_all(tests, sizeof tests / sizeof *tests);
 }

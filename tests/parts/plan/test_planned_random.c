@@ -156,5 +156,5 @@ int main(void)
         cmocka_unit_test(test_marked_programs),
         cmocka_unit_test(test_programs_without_marks),
     };
-    return TEST_BED_RUN(tests);
+    return rig_run_all(tests, sizeof tests / sizeof *tests);
 }
