@@ -9,6 +9,7 @@
 #define REGION_UNITS_MIN 32  /* a plan with fewer granules does not grow: a unit would be much beside it */
 #define REGION_UNITS_LATER 2 /* it may grow to so many times its size */
 #define REGION_PART 64       /* units that are added in one call */
+#define REGION_GRANULE_MIN ((uint64_t)64 << 10) /* a pool has no smaller handles */
 
 /* Marks the units that do not consist of whole handles: the pool may use memory that it had. */
 static void region_look(plan_region *region, uint32_t from)
@@ -83,7 +84,9 @@ loch_status plan_region_create(loch_allocator *pool, uint64_t bytes, uint64_t al
     *out = (plan_region){.base = NULL};
     loch_status status = loch_device_get_properties(device, &properties);
     if (status != LOCH_OK) return status;
-    if (!properties.granule_bytes || !region_take_growable(pool, &request, properties.granule_bytes, out)) {
+    uint64_t granule = properties.granule_bytes;
+    if (granule && granule < REGION_GRANULE_MIN) granule = REGION_GRANULE_MIN;
+    if (!granule || !region_take_growable(pool, &request, granule, out)) {
         void *base = NULL;
         status = loch_allocator_alloc(pool, &request, &base);
         if (status != LOCH_OK) return status;

@@ -140,7 +140,7 @@ static inline int rig_run_all(const struct CMUnitTest *tests, size_t count)
 {
     const int result = test_bed_run(tests, count);
     if (result && result != TEST_SKIPPED) return result;
-    const int also = test_bed_run_also("sim:256MiB,backed,granule=4KiB", tests, count);
+    const int also = test_bed_run_also("sim:256MiB,backed,granule=64KiB", tests, count);
     return also == TEST_SKIPPED ? result : also;
 }
 
