@@ -6,7 +6,8 @@
  * A step is the whole trace; the recorded steps are exact. With deviations, one allocation in so many deviates, in other
  * places in every step: it is missing, smaller, larger, followed by a new one, exchanged with the next one, or lives
  * longer or shorter. "branch": every fifth step leaves a part of the trace out and does another part twice. Prints for
- * each program: nanoseconds an event of the median step after planning; the most reserved bytes of all these steps over
+ * each program: nanoseconds an event of the median step after planning; without deviations also those of the same loop
+ * with calls that do nothing (branches and memory of the benchmark itself); the most reserved bytes of all these steps over
  * their most requested bytes, for the planned pool and for the plain pool; the same of single steps (median and worst
  * step); allocations that the plan served; driver calls; plans that were made; blocks whose contents were wrong. On the
  * cpu every block has its number in its first and last bytes, which is compared when it is freed. */
@@ -225,6 +226,47 @@ static void run_script(program *p)
             drop(p, at->block);
 }
 
+/* Calls that do nothing, for the time of the loop itself. */
+static __attribute__((noinline)) loch_status alloc_nothing(loch_planned *planned, const loch_request *request,
+                                                           void **out)
+{
+    (void)planned;
+    *out = (void *)request->stream;
+    return LOCH_OK;
+}
+
+static __attribute__((noinline)) loch_status free_nothing(loch_planned *planned, void *address)
+{
+    (void)planned;
+    __asm__ volatile("" : : "r"(address));
+    return LOCH_OK;
+}
+
+/* Runs the loop of run_exactly without a planned pool. Returns its time. */
+static uint64_t run_nothing(program *p)
+{
+    loch_request request = {.size = sizeof request};
+    loch_planned *planned = p->planned;
+    uint64_t failures = 0;
+    const uint64_t start = loch_host_now_ns();
+    for (const event *at = p->events, *end = at + p->count; at != end; at++) {
+        void **address = (void **)&p->live[at->block].address;
+        if (at->bytes) {
+            request.bytes = at->bytes;
+            request.stream = p->queues[at->stream];
+            failures += alloc_nothing(planned, &request, address) != LOCH_OK;
+        } else {
+            failures += free_nothing(planned, *address) != LOCH_OK;
+            *address = NULL;
+        }
+    }
+    const uint64_t ns = loch_host_now_ns() - start;
+    if (failures) stop("a call that does nothing failed");
+    for (size_t i = 0; i < p->blocks; i++)
+        p->live[i].address = NULL;
+    return ns;
+}
+
 /* Runs a step exactly, with as little as possible beside the calls. */
 static uint64_t run_exactly(program *p)
 {
@@ -266,7 +308,7 @@ static loch_status add_call(const loch_call_count *count, void *user)
 
 /* Figures of a run. */
 typedef struct figures {
-    double *times, *ratios; /* of steps */
+    double *times, *ratios, *loops; /* of steps */
     uint64_t reserved, requested, calls;
     loch_planned_info before, after;
 } figures;
@@ -295,6 +337,7 @@ static void run_steps(program *p, unsigned one_in, unsigned kind, size_t steps, 
         p->peak = is_exact ? exact_peak : 0;
         const uint64_t start = loch_host_now_ns();
         uint64_t ns = 0;
+        if (is_exact) out->loops[step - RECORDED] = (double)run_nothing(p) / (double)p->count;
         if (is_exact)
             ns = run_exactly(p);
         else
@@ -314,13 +357,18 @@ static void run_steps(program *p, unsigned one_in, unsigned kind, size_t steps, 
     loch_allocator_release(p->pool);
     qsort(out->times, steps, sizeof *out->times, compare);
     qsort(out->ratios, steps, sizeof *out->ratios, compare);
+    qsort(out->loops, steps, sizeof *out->loops, compare);
 }
 
 static void measure(program *p, unsigned one_in, unsigned kind, size_t steps)
 {
-    figures plain = {.times = calloc(steps, sizeof(double)), .ratios = calloc(steps, sizeof(double))};
-    figures of = {.times = calloc(steps, sizeof(double)), .ratios = calloc(steps, sizeof(double))};
-    if (!of.times || !of.ratios || !plain.times || !plain.ratios) stop("no memory");
+    figures plain = {.times = calloc(steps, sizeof(double)),
+                     .ratios = calloc(steps, sizeof(double)),
+                     .loops = calloc(steps, sizeof(double))};
+    figures of = {.times = calloc(steps, sizeof(double)),
+                  .ratios = calloc(steps, sizeof(double)),
+                  .loops = calloc(steps, sizeof(double))};
+    if (!of.times || !of.ratios || !of.loops || !plain.times || !plain.ratios || !plain.loops) stop("no memory");
     char name[32];
     snprintf(name, sizeof name, one_in ? "%s 1/%u" : "%s", kind_names[kind], one_in);
     p->is_plain = 1;
@@ -329,13 +377,15 @@ static void measure(program *p, unsigned one_in, unsigned kind, size_t steps)
     run_steps(p, one_in, kind, steps, &of);
     const double served = (double)(of.after.served - of.before.served);
     const double all = served + (double)(of.after.deviations - of.before.deviations + of.after.left - of.before.left);
-    printf("%-14s %8.2f %8.4f %8.4f %8.4f %8.4f %8.2f %% %7" PRIu64 " %5" PRIu64 " %5" PRIu64 "\n", name,
-           of.times[steps / 2], (double)of.reserved / (double)of.requested,
+    printf("%-14s %8.2f %6.2f %8.4f %8.4f %8.4f %8.4f %8.2f %% %7" PRIu64 " %5" PRIu64 " %5" PRIu64 "\n", name,
+           of.times[steps / 2], of.loops[steps / 2], (double)of.reserved / (double)of.requested,
            (double)plain.reserved / (double)plain.requested, of.ratios[steps / 2], of.ratios[steps - 1],
            100 * served / all, of.calls, of.after.plans, p->wrong);
     fflush(stdout);
     free(of.times);
     free(of.ratios);
+    free(of.loops);
+    free(plain.loops);
     free(plain.times);
     free(plain.ratios);
 }
@@ -357,8 +407,8 @@ int main(int count, char **arguments)
     p.is_host = loch_device_can(p.device, LOCH_CAN_HOST_ACCESS);
     for (size_t i = 1; i < 16; i++)
         LOCH_CHECK(loch_stream_create(p.device, NULL, &p.queues[i]));
-    printf("%-14s %8s %8s %8s %8s %8s %10s %7s %5s %5s\n", "deviations", "ns/event", "ratio", "plain", "step", "worst",
-           "served", "calls", "plans", "wrong");
+    printf("%-14s %8s %6s %8s %8s %8s %8s %10s %7s %5s %5s\n", "deviations", "ns/event", "loop", "ratio", "plain",
+           "step", "worst", "served", "calls", "plans", "wrong");
     if (is_wanted(wanted, NONE)) measure(&p, 0, NONE, steps);
     if (is_wanted(wanted, MIXED)) measure(&p, 1000, MIXED, steps);
     if (is_wanted(wanted, MIXED)) measure(&p, 100, MIXED, steps);

@@ -125,6 +125,7 @@ typedef struct plan_places {
     uint32_t live;                   /* taken slots, whatever their state; atomic */
     uint64_t passed;                 /* positions that were passed and not served; atomic */
     uint32_t freed;                  /* taken slots that the program has freed; atomic, written with the lock held */
+    uint32_t misses;                 /* deviations in a row, or PLAN_OTHER_SIZE */
     plan_kind kinds[PLAN_KINDS];
     /* the slow way */
     plan_odd *odds;
@@ -146,7 +147,6 @@ typedef struct plan_places {
     size_t waits_count, waits_capacity;
     uint32_t remote; /* first slot of a list */
     plan_key missed; /* key of the last deviation, if `misses` is not 0 */
-    uint32_t misses; /* deviations in a row, or PLAN_OTHER_SIZE */
     uint32_t step_begins[4];
     uint32_t steps;           /* marked steps in the period; 0: the period was found */
     size_t planned;           /* slots with a place */
@@ -317,7 +317,7 @@ static inline void plan_places_pass(plan_places *places, uint32_t position)
 }
 
 /* Hands out the next slot if the program repeats itself; the short way, for requests without a tag. NULL otherwise. */
-static inline void *plan_places_next(plan_places *places, const loch_request *request, const loch_stream *stream)
+static inline plan_slot *plan_places_next(plan_places *places, const loch_request *request, const loch_stream *stream)
 {
     const uint32_t position = places->position;
     plan_slot *slot = &places->slots[position];
@@ -327,7 +327,8 @@ static inline void *plan_places_next(plan_places *places, const loch_request *re
     plan_places_pass(places, position);
     __builtin_prefetch(slot + 12, 1); /* a hint; beyond the last slot it does nothing */
     places->misses = 0;
-    return plan_slot_take(places, slot, position);
+    (void)plan_slot_take(places, slot, position);
+    return slot;
 }
 
 /* Returns the live slot that is expected to be freed next if it is at `address`; PLAN_NONE otherwise. */

@@ -117,8 +117,10 @@ static void *planned_serve(loch_planned *planned, const loch_request *request)
     const plan_key key = {request->bytes, request->alignment, request->stream};
     void *address = NULL;
     if (!places || request->round_bytes > 1) return NULL;
-    if (!request->tag) address = plan_places_next(places, request, request->stream);
-    if (!address) {
+    const plan_slot *next = request->tag ? NULL : plan_places_next(places, request, request->stream);
+    if (next) {
+        address = next->address;
+    } else {
         bool deviates;
         planned_guard(planned); /* other threads may read the slot of a guest */
         if (places->waits_count || places->remote != PLAN_NONE || places->retired) plan_places_settle(places);
@@ -221,9 +223,10 @@ loch_status loch_planned_alloc(loch_planned *planned, const loch_request *reques
     plan_places *places = planned->quick;
     if (__builtin_expect(!places || request->size != sizeof *request || !planned_is_plain(request), 0))
         return planned_alloc_slowly(planned, request, out);
-    void *address = plan_places_next(places, request, request->stream ? request->stream : planned->default_stream);
-    if (__builtin_expect(!address, 0)) return planned_alloc_slowly(planned, request, out);
-    *out = address;
+    const plan_slot *slot =
+        plan_places_next(places, request, request->stream ? request->stream : planned->default_stream);
+    if (__builtin_expect(!slot, 0)) return planned_alloc_slowly(planned, request, out);
+    *out = slot->address;
     return planned_count_alloc(planned, places->live, request->bytes);
 }
 
