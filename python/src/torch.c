@@ -350,9 +350,9 @@ static PyObject *torch_plan_info(PyObject *module, PyObject *argument)
     if (door->plan_info(number < 0 || number > INT_MAX ? -1 : (int)number, &info, error, sizeof error) != 0)
         return torch_raise(error);
 #define COUNT(member) #member, (unsigned long long)info.member
-    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKss}", COUNT(period), COUNT(planned), COUNT(height),
-                         COUNT(lower_bound), COUNT(served), COUNT(left), COUNT(deviations), COUNT(plans), COUNT(blocks),
-                         COUNT(waiting), COUNT(recorded), "status", loch_status_name(info.status));
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKss}", COUNT(period), COUNT(planned), COUNT(height), COUNT(lower_bound),
+                         COUNT(served), COUNT(left), COUNT(deviations), COUNT(plans), COUNT(blocks), COUNT(waiting),
+                         COUNT(recorded), "status", loch_status_name(info.status));
 #undef COUNT
 }
 

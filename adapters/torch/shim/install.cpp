@@ -164,7 +164,8 @@ static std::string print_report()
 {
     std::string text;
     for (int i = 0; i < kDevicesMax; i++)
-        if (Device *device = find_device(i)) for_each_pool(*device, [&](Pool &pool) { text += print_pool(memory_of(pool)); });
+        if (Device *device = find_device(i))
+            for_each_pool(*device, [&](Pool &pool) { text += print_pool(memory_of(pool)); });
     return text;
 }
 
