@@ -8,6 +8,7 @@
 #ifndef LOCH_TORCH_DOOR_H
 #define LOCH_TORCH_DOOR_H
 
+#include <loch/planned.h>
 #include <loch/sleep.h>
 
 #ifdef __cplusplus
@@ -71,6 +72,15 @@ typedef struct loch_torch_door {
      * {"tags": {"weights": false}, "host_bytes": {"0": 0}, "devices": {"0": [{"name": ..., "tag": ..., "id": [0, 0],
      * ...}]}}. The value of a tag says whether it sleeps; host_bytes is the pinned memory held for saved contents. */
     int (*print_pools)(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes);
+
+    /* Lets a planned pool serve device `number` (-1: the current one): allocations of all threads that go to no private
+     * pool and no region. It serves until plan_end; blocks may be freed later. `options->threads` has no effect.
+     * `served` receives the number of the device. Fails if a plan serves the device already. */
+    int (*plan_begin)(int number, const loch_planned_options *options, int *served, char *error, size_t error_bytes);
+    int (*plan_step)(int number, char *error, size_t error_bytes);   /* marks the start of a step */
+    int (*plan_record)(int number, char *error, size_t error_bytes); /* records the following steps anew */
+    int (*plan_info)(int number, loch_planned_info *out, char *error, size_t error_bytes);
+    int (*plan_end)(int number, char *error, size_t error_bytes);
 } loch_torch_door;
 
 /* Returns the table. It lives until the process ends. */

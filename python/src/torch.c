@@ -276,6 +276,86 @@ static PyObject *torch_find_tag(PyObject *module, PyObject *argument)
     Py_RETURN_NONE;
 }
 
+/* --- plans --- */
+
+PyDoc_STRVAR(doc_plan_begin, "torch_plan_begin(device, steps, time_ns, is_fixed, /)\n--\n\n"
+                             "Lets a planned pool serve a device (-1: the current one). Returns its number.");
+
+static PyObject *torch_plan_begin(PyObject *module, PyObject *args)
+{
+    int number, is_fixed, served = -1, failed;
+    Py_ssize_t steps;
+    unsigned long long time_ns;
+    (void)module;
+    const loch_torch_door *door = torch_require();
+    if (!door || !PyArg_ParseTuple(args, "inKp:torch_plan_begin", &number, &steps, &time_ns, &is_fixed)) return NULL;
+    const loch_planned_options options = {.size = sizeof options,
+                                          .record_steps = steps < 0 ? 1 : (size_t)steps, /* 1 is refused */
+                                          .time_limit_ns = time_ns,
+                                          .renewal = is_fixed ? LOCH_PLANNED_FIXED : LOCH_PLANNED_MENDED};
+    char error[SENTENCE_MAX];
+    LOCHPY_WITHOUT_GIL(failed = door->plan_begin(number, &options, &served, error, sizeof error));
+    return failed ? torch_raise(error) : PyLong_FromLong(served);
+}
+
+/* Calls a function of the door with the number of a device. */
+static PyObject *torch_plan_call(PyObject *argument, int (*call)(int, char *, size_t))
+{
+    const long number = PyLong_AsLong(argument);
+    if (PyErr_Occurred()) return NULL;
+    char error[SENTENCE_MAX];
+    int failed;
+    LOCHPY_WITHOUT_GIL(failed = call(number < 0 || number > INT_MAX ? -1 : (int)number, error, sizeof error));
+    if (failed) return torch_raise(error);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(doc_plan_step, "torch_plan_step(device, /)\n--\n\nMarks the start of a step.");
+
+static PyObject *torch_plan_step(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    const loch_torch_door *door = torch_require();
+    return door ? torch_plan_call(argument, door->plan_step) : NULL;
+}
+
+PyDoc_STRVAR(doc_plan_record, "torch_plan_record(device, /)\n--\n\nRecords the following steps anew.");
+
+static PyObject *torch_plan_record(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    const loch_torch_door *door = torch_require();
+    return door ? torch_plan_call(argument, door->plan_record) : NULL;
+}
+
+PyDoc_STRVAR(doc_plan_end, "torch_plan_end(device, /)\n--\n\nEnds the plan of a device.");
+
+static PyObject *torch_plan_end(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    const loch_torch_door *door = torch_require();
+    return door ? torch_plan_call(argument, door->plan_end) : NULL;
+}
+
+PyDoc_STRVAR(doc_plan_info, "torch_plan_info(device, /)\n--\n\nReturns the figures of the plan of a device: a dict.");
+
+static PyObject *torch_plan_info(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    const loch_torch_door *door = torch_require();
+    const long number = door ? PyLong_AsLong(argument) : -1;
+    if (!door || PyErr_Occurred()) return NULL;
+    loch_planned_info info = {.size = sizeof info};
+    char error[SENTENCE_MAX];
+    if (door->plan_info(number < 0 || number > INT_MAX ? -1 : (int)number, &info, error, sizeof error) != 0)
+        return torch_raise(error);
+#define COUNT(member) #member, (unsigned long long)info.member
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsKsKsKss}", COUNT(period), COUNT(planned), COUNT(height), COUNT(lower_bound),
+                         COUNT(served), COUNT(left), COUNT(deviations), COUNT(plans), COUNT(blocks), COUNT(waiting),
+                         COUNT(recorded), "status", loch_status_name(info.status));
+#undef COUNT
+}
+
 static PyMethodDef torch_methods[] = {
     LOCHPY_ONE("torch_load", torch_load, doc_load),
     LOCHPY_VARIABLE("torch_symbol", torch_symbol, doc_symbol),
@@ -289,6 +369,11 @@ static PyMethodDef torch_methods[] = {
     LOCHPY_ONE("torch_sleep", torch_sleep, doc_sleep),
     LOCHPY_VARIABLE("torch_wake", torch_wake, doc_wake),
     LOCHPY_ONE("torch_find_tag", torch_find_tag, doc_find_tag),
+    LOCHPY_VARIABLE("torch_plan_begin", torch_plan_begin, doc_plan_begin),
+    LOCHPY_ONE("torch_plan_step", torch_plan_step, doc_plan_step),
+    LOCHPY_ONE("torch_plan_record", torch_plan_record, doc_plan_record),
+    LOCHPY_ONE("torch_plan_info", torch_plan_info, doc_plan_info),
+    LOCHPY_ONE("torch_plan_end", torch_plan_end, doc_plan_end),
     {NULL, NULL, 0, NULL},
 };
 

@@ -37,7 +37,7 @@ def library(installed, tmp_path_factory):
     path = tmp_path_factory.mktemp("checks") / "checks.so"
     standard = "c++17" if torch.__version__ < "2.14" else "c++20"
     subprocess.run([os.environ.get("CXX", "c++"), f"-std={standard}", "-O0", "-g1", "-shared", "-fPIC", "-D_GLIBCXX_USE_CXX11_ABI=1",
-                    f"-I{TREE}", f"-I{TREE / 'include'}", "-isystem", root / "include", "-isystem", cuda, HERE / "checks.cpp", "-o", path,
+                    f"-I{TREE}", f"-I{TREE / 'include'}", f"-I{TREE / 'parts' / 'plan' / 'include'}", "-isystem", root / "include", "-isystem", cuda, HERE / "checks.cpp", "-o", path,
                     f"-L{root / 'lib'}", "-lc10", "-lc10_cuda", "-ltorch_cuda", f"-L{lib}", "-lloch",
                     f"-Wl,-rpath,{root / 'lib'}:{lib}"], check=True)
     loaded = ctypes.CDLL(str(path))

@@ -10,6 +10,7 @@
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/ScopeExit.h>
 
 #include <pthread.h>
 
@@ -84,9 +85,15 @@ static inline void raise(std::atomic<int64_t> &peak, const std::atomic<int64_t> 
     if (use > peak.load(std::memory_order_relaxed)) peak.store(use, std::memory_order_relaxed);
 }
 
+// Returns the sizes of a block as PyTorch counts them.
+static inline Large round_up(size_t bytes)
+{
+    return {(bytes + kAlignment - 1) & ~(kAlignment - 1), bytes};
+}
+
 static inline void count_bytes(Tally &tally, void *ptr, size_t bytes)
 {
-    const Large block = {(bytes + kAlignment - 1) & ~(kAlignment - 1), bytes};
+    const Large block = round_up(bytes);
     add(tally.made, block);
     if (bytes <= kSmallMax) return;
     put_large(ptr, bytes);
@@ -163,6 +170,7 @@ static Large sizes_of(Pool &pool, void *ptr)
     loch_block block{};
     block.size = offsetof(loch_block, id);
     if (loch_allocator_find(pool.loch, ptr, &block) != LOCH_OK) return {0, 0};
+    if (pool.planned) return round_up(block.requested_bytes); // places begin at multiples of the alignment
     return {block.allocated_bytes, block.requested_bytes};
 }
 
@@ -264,8 +272,13 @@ Pool &choose_pool(Device **device, cudaStream_t *stream)
 C10_NOINLINE static void *allocate_rarely(size_t bytes)
 {
     const cudaStream_t stream = last.native; // a filter may allocate, and so change `last`
+    Device &device = *last.device;
     Pool &pool = pool_here();
-    return allocate_from(pool, bytes, stream);
+    Pool *plan = nullptr;
+    if (&pool == &device.main && rare.load(std::memory_order_relaxed) & kRarePlan) plan = hold_plan(device);
+    if (C10_LIKELY(!plan)) return allocate_from(pool, bytes, stream);
+    const auto done = c10::make_scope_exit([&] { release_pool(*plan); });
+    return allocate_from(*plan, bytes, stream);
 }
 
 // Allocates for the thread's device and stream.

@@ -20,6 +20,7 @@
 // | host.cpp, host_graphs.cpp, host_history.cpp | pinned memory (host.h) |
 // | history.cpp, snapshot.cpp, segments.cpp | traces, contexts, snapshots, observers of segments |
 // | sleep.cpp | regions and sleep |
+// | plan.cpp | steps of a training loop served by a planned pool |
 #pragma once
 
 #include "version.h"
@@ -28,6 +29,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <loch/child.h>
 #include <loch/loch.h>
+#include <loch/planned.h>
 
 #include <atomic>
 #include <cstdint>
@@ -85,6 +87,8 @@ struct Counts {
 struct Pool {
     loch_allocator *loch = nullptr; // owned until is_released; after that the live blocks keep it
     Device *device = nullptr;
+    loch_allocator *behind = nullptr; // the pool behind a planned pool, which keeps it; nullptr for others
+    loch_planned *planned = nullptr;  // of a plan (plan.cpp); `loch` is its allocator
     MempoolId_t id{0, 0};
     uint16_t number = 0;     // in the table of owners; 0 for none
     bool is_private = false; // a graph's, a MemPool's, a region's
@@ -102,6 +106,12 @@ struct Pool {
     std::shared_ptr<CUDAAllocator> source; // foreign allocator of its segments
     std::vector<Kept> kept;                // blocks of ended pools that its graphs may use (pools.cpp)
 };
+
+// Returns the Loch pool that has the memory of a pool.
+inline loch_allocator *memory_of(const Pool &pool)
+{
+    return pool.behind ? pool.behind : pool.loch;
+}
 
 // Allocations whose stream passes the filter go to the pool.
 struct Route {
@@ -150,6 +160,7 @@ struct Device {
     std::mutex lock; // guards what follows. No filter, observer, callback or foreign allocator is called under it.
     std::vector<Pool *> pools;            // private ones: in use, or with live blocks
     std::shared_ptr<const Routes> routes; // replaced, never changed; first match wins
+    Pool *plan = nullptr;                 // serves what goes to no private pool and no region
     double fraction = 1.0;
 };
 
@@ -159,6 +170,7 @@ enum Rare : uint32_t {
     kRareRoutes = 1 << 1,   // a device has routes (pools.cpp)
     kRareDisabled = 1 << 2, // caching is off (statistics.cpp)
     kRareRegion = 1 << 3,   // a thread is inside a region (sleep.cpp)
+    kRarePlan = 1 << 4,     // a plan serves a device (plan.cpp)
 };
 extern std::atomic<uint32_t> rare;
 inline void set_rare(Rare bit, bool is_on)
@@ -315,6 +327,15 @@ int door_sleep(const loch_torch_sleep_part *parts, size_t count, size_t *release
 int door_wake(const char *const *tags, size_t count, int keeps_host, size_t *restored, char *error, size_t error_bytes);
 const char *door_find_tag(const void *address);
 int door_print_pools(char *text, size_t bytes, size_t *length, char *error, size_t error_bytes);
+
+// --- plan.cpp ---
+
+Pool *hold_plan(Device &device); // the plan of a device, or nullptr. The caller ends its use by release_pool.
+int door_plan_begin(int number, const loch_planned_options *options, int *served, char *error, size_t error_bytes);
+int door_plan_step(int number, char *error, size_t error_bytes);
+int door_plan_record(int number, char *error, size_t error_bytes);
+int door_plan_info(int number, loch_planned_info *out, char *error, size_t error_bytes);
+int door_plan_end(int number, char *error, size_t error_bytes);
 
 // --- ipc.cpp ---
 

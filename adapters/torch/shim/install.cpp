@@ -164,7 +164,8 @@ static std::string print_report()
 {
     std::string text;
     for (int i = 0; i < kDevicesMax; i++)
-        if (Device *device = find_device(i)) for_each_pool(*device, [&](Pool &pool) { text += print_pool(pool.loch); });
+        if (Device *device = find_device(i))
+            for_each_pool(*device, [&](Pool &pool) { text += print_pool(memory_of(pool)); });
     return text;
 }
 
@@ -219,6 +220,11 @@ extern "C" const loch_torch_door *loch_torch_get_door(void)
         door_wake,
         door_find_tag,
         door_print_pools,
+        door_plan_begin,
+        door_plan_step,
+        door_plan_record,
+        door_plan_info,
+        door_plan_end,
     };
     return &door;
 }

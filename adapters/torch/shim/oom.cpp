@@ -83,7 +83,7 @@ static std::string describe(Pool &pool, size_t bytes, size_t free_bytes, const s
             format_size(sums.second - std::min(sums.first, sums.second)) +
             " is reserved by PyTorch but unallocated.\nLoch: " + reason + "\n";
     char report[4096] = "";
-    if (loch_pool_print(pool.loch, report, sizeof report, nullptr) == LOCH_OK) text += report;
+    if (loch_pool_print(memory_of(pool), report, sizeof report, nullptr) == LOCH_OK) text += report;
     return text;
 }
 

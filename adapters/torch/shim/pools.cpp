@@ -100,6 +100,8 @@ Pool *make_pool(Device &device, MempoolId_t id, const char *name, const loch_poo
     pool->is_private = true;
     pool->use_count = 1;
     pool->is_on_oom = pool->is_unsplit = pool->is_released = false;
+    pool->behind = nullptr;
+    pool->planned = nullptr;
     pool->tag.clear();
     pool->source = nullptr;
     add_owner(*pool);

@@ -152,6 +152,8 @@ void collect_device(Device &device, const Tag &tag, loch_sleep_contents contents
 {
     if (tag.name.empty()) out.push_back({refer(device.main), device.number, contents, {}});
     const std::lock_guard<std::mutex> held(device.lock);
+    TORCH_CHECK(!device.plan || !tag.name.empty(), "Loch: a plan serves device ", device.number,
+                ": end it before the memory outside of regions sleeps");
     for (const Pool *pool : device.pools)
         if (can_sleep(*pool) && pool->tag == tag.name) out.push_back({refer(*pool), device.number, contents, {}});
 }
@@ -420,7 +422,7 @@ std::string print_pool_figures(const Pool &pool)
 {
     loch_pool_info info{};
     info.size = sizeof info;
-    check("read a pool's figures", loch_pool_get_info(pool.loch, &info));
+    check("read a pool's figures", loch_pool_get_info(memory_of(pool), &info));
     char text[1024];
     loch_stats stats{};
     stats.size = sizeof stats;

@@ -177,10 +177,10 @@ void Collection::add_pools(MempoolId_t wanted)
         for (const Pool *pool : device.pools) {
             if ((!is_all && pool->id != wanted) || (pool->is_released && pool->source)) continue;
             if (pool->is_released)
-                add_pool(pool->loch, pool->id, pool->is_unsplit);
+                add_pool(memory_of(*pool), pool->id, pool->is_unsplit);
             else
                 kept.push_back(
-                    {{loch_allocator_retain(pool->loch), loch_allocator_release}, pool->id, pool->is_unsplit});
+                    {{loch_allocator_retain(memory_of(*pool)), loch_allocator_release}, pool->id, pool->is_unsplit});
         }
     }
     for (const Kept &pool : kept)

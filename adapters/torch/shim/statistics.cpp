@@ -122,7 +122,7 @@ static loch_pool_info info_of(Pool &pool)
 {
     loch_pool_info info{};
     info.size = sizeof info;
-    check("read a pool's figures", loch_pool_get_info(pool.loch, &info));
+    check("read a pool's figures", loch_pool_get_info(memory_of(pool), &info));
     return info;
 }
 
@@ -318,7 +318,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex number)
     out.max_split_size = -1; // no limit, as the native allocator says it
 #if LOCH_TORCH_AT_LEAST(13)
     for (Pool *pool : device->pools) {
-        if (pool->is_released || !pool->tag.empty()) continue;
+        if (pool->is_released || pool->planned || !pool->tag.empty()) continue;
         const auto reserved = static_cast<int64_t>(info_of(*pool).reserved_bytes);
         out.reserved_bytes_by_private_pools[pool->id] = make_whole(reserved, reserved, reserved, 0);
     }

@@ -4,25 +4,14 @@
 #include "memory.h"
 
 #define PLACES_WINDOW 64 /* positions ahead in which the sequence is looked for */
-#define PLACES_GUEST                                                                                                   \
-    64                /* a guest is at least as large as this part of its region: a smaller one would cost more than
-                            its size if it were in the way of a larger block */
-#define PLACES_BACK 8 /* positions back in which an allocation may have been passed */
+#define PLACES_BACK 8    /* positions back in which an allocation may have been passed */
 
 /* --- late slots --- */
-
-static uintptr_t places_end(const plan_places *places, uint32_t index)
-{
-    return (uintptr_t)places->slots[index].address + plan_slot_bytes(places, index);
-}
 
 /* Adds `change` to the obstacles of all other slots that a taken slot overlaps. */
 static void places_block(plan_places *places, uint32_t index, uint32_t change)
 {
-    const plan_slot *slot = &places->slots[index];
-    const uintptr_t low = (uintptr_t)slot->address, high = places_end(places, index);
-    for (uint32_t i = 0; i < places->count; i++)
-        if (places->lows[i] < high && low < places->highs[i] && i != index) places->slots[i].obstacles += change;
+    plan_places_block(places, index, (uintptr_t)places->slots[index].address, plan_places_end(places, index), change);
 }
 
 /* Makes the slots late that are due at a position and taken. */
@@ -51,8 +40,14 @@ void plan_places_move(plan_places *places, uint32_t position)
 void plan_places_free_flagged(plan_places *places, uint32_t index)
 {
     plan_slot *slot = &places->slots[index];
+    plan_patch *patch = index < places->count ? NULL : places->patches[index - places->count];
     if (PLAN_LOAD(slot->state) != PLAN_LIVE) PLAN_STORE(places->freed, places->freed - 1);
-    if (slot->flags & PLAN_LATE) {
+    if (patch) {
+        places->patches[index - places->count] = NULL;
+        slot->address = NULL; /* the addresses may serve others */
+        plan_patch_retire(places, patch);
+        places->slots[slot->due].obstacles++; /* plan_slot_drop takes it off again */
+    } else if (slot->flags & PLAN_LATE) {
         places_block(places, index, UINT32_MAX);
         places->slots[slot->due].obstacles++; /* plan_slot_drop takes it off again */
     }
@@ -112,69 +107,10 @@ static bool places_is_clear(const plan_places *places, uint32_t index, uint64_t 
     const uintptr_t low = (uintptr_t)places->slots[index].address, high = low + bytes;
     for (uint32_t i = 0; i < plan_places_total(places); i++) {
         const plan_slot *slot = &places->slots[i];
-        if (PLAN_LOAD(slot->state) != PLAN_FREE && low < places_end(places, i) && (uintptr_t)slot->address < high)
+        if (PLAN_LOAD(slot->state) != PLAN_FREE && low < plan_places_end(places, i) && (uintptr_t)slot->address < high)
             return false;
     }
-    return true;
-}
-
-/* --- guests --- */
-
-/* A search for the smallest gap between taken slots. */
-typedef struct places_gap {
-    uintptr_t cursor;  /* end of the taken memory so far */
-    uintptr_t address; /* of the best place; 0 if there is none */
-    uint64_t room, bytes, alignment;
-} places_gap;
-
-static void gap_pass(places_gap *gap, uintptr_t low, uintptr_t high)
-{
-    const uintptr_t start = (gap->cursor + gap->alignment - 1) / gap->alignment * gap->alignment;
-    if (low > start && low - start >= gap->bytes && low - gap->cursor < gap->room) {
-        gap->room = low - gap->cursor;
-        gap->address = start;
-    }
-    if (high > gap->cursor) gap->cursor = high;
-}
-
-/* Lists the taken guests by address. Returns their number. */
-static uint32_t places_sort_guests(const plan_places *places, uint32_t guests[PLAN_GUESTS])
-{
-    uint32_t count = 0;
-    for (uint32_t i = places->count; i < plan_places_total(places); i++) {
-        if (PLAN_LOAD(places->slots[i].state) == PLAN_FREE) continue;
-        uint32_t at = count++;
-        for (; at && places->slots[guests[at - 1]].address > places->slots[i].address; at--)
-            guests[at] = guests[at - 1];
-        guests[at] = i;
-    }
-    return count;
-}
-
-/* Finds free memory of a region for a block. Returns 0 if there is none. */
-static uintptr_t places_find_gap(const plan_places *places, const plan_region *region, uint64_t bytes,
-                                 uint64_t alignment)
-{
-    const uintptr_t base = (uintptr_t)region->base, end = base + region->bytes;
-    places_gap gap = {.cursor = base, .room = UINT64_MAX, .bytes = bytes, .alignment = alignment};
-    uint32_t guests[PLAN_GUESTS], guest = 0;
-    const uint32_t guests_count = places_sort_guests(places, guests);
-    for (uint32_t i = region->sorted_begin; i < region->sorted_end; i++) {
-        const uint32_t index = places->sorted[i];
-        const plan_slot *slot = &places->slots[index];
-        if (PLAN_LOAD(slot->state) == PLAN_FREE) continue;
-        for (; guest < guests_count && places->slots[guests[guest]].address < slot->address; guest++) {
-            const uintptr_t low = (uintptr_t)places->slots[guests[guest]].address;
-            if (low >= base && low < end) gap_pass(&gap, low, places_end(places, guests[guest]));
-        }
-        gap_pass(&gap, (uintptr_t)slot->address, places_end(places, index));
-    }
-    for (; guest < guests_count; guest++) {
-        const uintptr_t low = (uintptr_t)places->slots[guests[guest]].address;
-        if (low >= base && low < end) gap_pass(&gap, low, places_end(places, guests[guest]));
-    }
-    gap_pass(&gap, end, end);
-    return gap.address;
+    return !plan_places_is_lent(places, low, high);
 }
 
 uint32_t plan_places_kind(plan_places *places, const plan_key *key)
@@ -186,37 +122,6 @@ uint32_t plan_places_kind(plan_places *places, const plan_key *key)
     if (kind == places->kinds_count && kind < PLAN_KINDS)
         places->kinds[places->kinds_count++] = (plan_kind){key->alignment, key->stream};
     return kind;
-}
-
-/* Hands out free memory of the plan as a guest. NULL if there is none. */
-static void *places_invite(plan_places *places, const plan_key *key, loch_tag tag)
-{
-    uint32_t index = places->count;
-    const plan_region *region = places->regions;
-    while (region < places->regions + places->regions_count && region->stream != key->stream)
-        region++;
-    while (index < plan_places_total(places) && PLAN_LOAD(places->slots[index].state) != PLAN_FREE)
-        index++;
-    if (region == places->regions + places->regions_count || index == plan_places_total(places)) return NULL;
-    if (key->bytes < region->bytes / PLACES_GUEST) return NULL;
-    const uint64_t alignment = key->alignment > places->alignment ? key->alignment : places->alignment;
-    const uintptr_t address = places_find_gap(places, region, key->bytes, alignment);
-    const uint32_t kind = address ? plan_places_kind(places, key) : PLAN_KINDS;
-    if (kind == PLAN_KINDS) return NULL;
-    plan_slot *slot = &places->slots[index];
-    *slot = (plan_slot){.bytes = PLAN_NEVER,
-                        .address = (char *)address, /* NOLINT(performance-no-int-to-ptr) */
-                        .due = index,
-                        .kind = (uint8_t)kind,
-                        .flags = PLAN_ODD | PLAN_LATE};
-    PLAN_STORE(places->odds[index].bytes, key->bytes);
-    PLAN_STORE(places->odds[index].tag, (uint32_t)tag);
-    PLAN_STORE(places->passed, places->passed - 1);
-    (void)plan_slot_take(places, slot, index);
-    slot->obstacles--; /* late: not due */
-    PLAN_STORE(places->cycles[index], ++places->guests_serial);
-    places_block(places, index, 1);
-    return slot->address;
 }
 
 /* --- serving --- */
@@ -271,6 +176,7 @@ void *plan_places_serve(plan_places *places, const plan_key *key, loch_tag tag, 
 {
     const uint32_t position = places_locate(places, key);
     void *address = NULL;
+    uint32_t life = PLAN_NONE;
     *deviates = true;
     if (position == PLAN_NONE) {
         address = places_take_passed(places, key, tag);
@@ -285,8 +191,9 @@ void *plan_places_serve(plan_places *places, const plan_key *key, loch_tag tag, 
         PLAN_STORE(places->passed, places->passed + 1); /* unless it is served */
         places->misses = places_expect(places, position, key) ? 0 : PLAN_OTHER_SIZE;
         address = places_take(places, position, key, tag, deviates);
+        life = (places->slots[position].due + places->count - 1 - position) % places->count + 1;
     }
-    return address || !*deviates ? address : places_invite(places, key, tag);
+    return address || !*deviates ? address : plan_places_invite(places, key, tag, life);
 }
 
 /* --- addresses --- */
@@ -314,21 +221,25 @@ uint32_t plan_places_find(const plan_places *places, const void *address)
     return found;
 }
 
-bool plan_places_contain(const plan_places *places, const void *address, bool *is_inside)
+bool plan_places_has(const plan_places *places, const void *address)
 {
-    bool is_ours = false;
-    *is_inside = false;
-    for (size_t i = 0; i < places->regions_count; i++) {
-        const plan_region *region = &places->regions[i];
-        is_ours |= (uintptr_t)address - (uintptr_t)region->base < region->bytes;
-    }
-    if (!is_ours) return false;
-    for (uint32_t i = 0; i < plan_places_total(places) && !*is_inside; i++) {
+    for (size_t i = 0; i < places->regions_count; i++)
+        if ((uintptr_t)address - (uintptr_t)places->regions[i].base < places->regions[i].grown) return true;
+    for (uint32_t i = places->count; i < plan_places_total(places); i++) /* patches have addresses of their own */
+        if (PLAN_LOAD(places->slots[i].state) != PLAN_FREE &&
+            (uintptr_t)address - (uintptr_t)places->slots[i].address < plan_slot_bytes(places, i))
+            return true;
+    return false;
+}
+
+bool plan_places_is_inside(const plan_places *places, const void *address)
+{
+    for (uint32_t i = 0; i < plan_places_total(places); i++) {
         const plan_slot *slot = &places->slots[i];
         const uintptr_t offset = (uintptr_t)address - (uintptr_t)slot->address;
-        *is_inside = PLAN_LOAD(slot->state) == PLAN_LIVE && offset && offset < plan_slot_bytes(places, i);
+        if (PLAN_LOAD(slot->state) == PLAN_LIVE && offset && offset < plan_slot_bytes(places, i)) return true;
     }
-    return true;
+    return false;
 }
 
 /* --- other streams --- */
@@ -345,9 +256,7 @@ bool plan_places_share(plan_places *places, uint32_t slot, loch_stream *stream)
     return true;
 }
 
-/* Tells whether the work of another stream that was queued when the block was freed has passed. A stream that is being
- * captured is asked again later. */
-static bool wait_has_passed(plan_wait *wait)
+bool plan_wait_has_passed(plan_wait *wait)
 {
     loch_capture_info capture = {.size = sizeof capture};
     if (!wait->event) {
@@ -380,7 +289,7 @@ static void places_poll(plan_places *places, uint32_t index)
     bool is_waiting = false;
     for (size_t i = places->waits_count; i-- > 0;) {
         if (places->waits[i].slot != index) continue;
-        if (wait_has_passed(&places->waits[i]))
+        if (plan_wait_has_passed(&places->waits[i]))
             places_remove_wait(places, i);
         else
             is_waiting = true;
@@ -413,4 +322,5 @@ void plan_places_settle(plan_places *places)
         if (i >= places->waits_count || !places->waits[i].is_freed) continue;
         places_poll(places, places->waits[i].slot);
     }
+    plan_patch_settle(places, false);
 }

@@ -18,6 +18,9 @@
  *    Then all taken slots are compared with it.
  *  - A block without a place, or whose place is taken, may be a guest: it lies where no slot is taken, in a slot behind
  *    those of the positions, and is late from the start. So slots that it overlaps are not handed out.
+ *  - A region that can grow has memory behind that of the plan, for guests alone. It consists of units of
+ *    whole handles. A guest may be a patch: free units, wherever they are, mapped once more in a row. A unit that is lent
+ *    to a patch counts as taken memory.
  *  - All blocks of one region are handed out on one stream, and their memory is free in the order of that stream. A
  *    block with other uses is taken until events on the other streams have passed.
  *
@@ -30,7 +33,7 @@
 #define PLAN_NONE UINT32_MAX
 #define PLAN_KINDS 64
 #define PLAN_OTHER_SIZE (1u << 31) /* the last block had another size than planned, and may have been a new one */
-#define PLAN_GUESTS 64             /* live blocks in free memory of a plan without a place of their own */
+#define PLAN_GUESTS 1024           /* live blocks in free memory of a plan without a place of their own */
 
 #define PLAN_LOAD(member) __atomic_load_n(&(member), __ATOMIC_RELAXED)
 #define PLAN_STORE(member, value) __atomic_store_n(&(member), (value), __ATOMIC_RELAXED)
@@ -74,9 +77,22 @@ typedef struct plan_odd {
     uint32_t remote_next;
 } plan_odd;
 
+/* Units of a region. */
+enum {
+    PLAN_UNIT_LENT = 1, /* a patch uses it */
+    PLAN_UNIT_ODD = 2   /* does not consist of whole handles */
+};
+
 typedef struct plan_region {
     char *base;
-    uint64_t bytes;
+    uint64_t bytes; /* of the plan */
+    uint64_t grown; /* with those for guests */
+    uint64_t first; /* bytes before the first unit */
+    uint64_t unit;  /* bytes of a unit; 0: the region cannot grow */
+    uint32_t units, units_max;
+    bool has_alias;      /* patches are possible */
+    uint8_t *lent;       /* by unit */
+    uint32_t *marks;     /* scratch: units_max + 1 */
     loch_stream *stream; /* retained */
     uint64_t lower_bound;
     uint32_t sorted_begin, sorted_end; /* its slots in plan_places.sorted */
@@ -90,6 +106,16 @@ typedef struct plan_wait {
     loch_event *event;   /* NULL: not recorded yet */
 } plan_wait;
 
+/* A guest in units that are mapped once more, or the mapping that is left of it. */
+typedef struct plan_patch {
+    struct plan_patch *next; /* in plan_places.retired */
+    plan_region *region;
+    char *window; /* reserved addresses */
+    uint32_t *units;
+    uint32_t count;
+    plan_wait wait; /* for the region's stream, after the free */
+} plan_patch;
+
 typedef struct plan_places {
     /* what every call uses */
     plan_slot *slots;
@@ -99,12 +125,16 @@ typedef struct plan_places {
     uint32_t live;                   /* taken slots, whatever their state; atomic */
     uint64_t passed;                 /* positions that were passed and not served; atomic */
     uint32_t freed;                  /* taken slots that the program has freed; atomic, written with the lock held */
+    uint32_t misses;                 /* deviations in a row, or PLAN_OTHER_SIZE */
     plan_kind kinds[PLAN_KINDS];
     /* the slow way */
     plan_odd *odds;
     uint32_t *sorted; /* slots with a place by address */
     uint32_t kinds_count;
     uint32_t guests_serial;           /* ids of guests */
+    uint32_t guests_end;              /* slots from here on were never guests; atomic */
+    plan_patch *patches[PLAN_GUESTS]; /* of guests; NULL for others */
+    plan_patch *retired;              /* mappings of patches that were freed */
     uint64_t first_id;                /* ids of blocks begin here */
     uint64_t alignment;               /* of all blocks at least */
     plan_key *keys;                   /* of all positions */
@@ -117,7 +147,6 @@ typedef struct plan_places {
     size_t waits_count, waits_capacity;
     uint32_t remote; /* first slot of a list */
     plan_key missed; /* key of the last deviation, if `misses` is not 0 */
-    uint32_t misses; /* deviations in a row, or PLAN_OTHER_SIZE */
     uint32_t step_begins[4];
     uint32_t steps;           /* marked steps in the period; 0: the period was found */
     size_t planned;           /* slots with a place */
@@ -149,20 +178,82 @@ void *plan_places_serve(plan_places *places, const plan_key *key, loch_tag tag, 
 /* Returns the kind of a request, which is entered if it is new; PLAN_KINDS if there is no room for it. */
 uint32_t plan_places_kind(plan_places *places, const plan_key *key);
 
+/* --- guests: places_guest.c --- */
+
+/* Hands out memory of the plan that is free for `life` positions, or memory behind that of the plan, or a patch. NULL if
+ * there is none, or the pool serves the block better. PLAN_NONE: the life is not known. */
+void *plan_places_invite(plan_places *places, const plan_key *key, loch_tag tag, uint32_t life);
+
+/* Adds `change` to the obstacles of all slots that addresses overlap, except `index`. */
+void plan_places_block(plan_places *places, uint32_t index, uintptr_t low, uintptr_t high, uint32_t change);
+
+/* Returns how many allocations later the first slot that overlaps addresses is used; PLAN_NONE for never. */
+uint32_t plan_places_next_use(const plan_places *places, uintptr_t low, uintptr_t high);
+
+/* Tells whether addresses overlap a unit that is lent to a patch. */
+bool plan_places_is_lent(const plan_places *places, uintptr_t low, uintptr_t high);
+
+/* --- memory of a region: places_region.c --- */
+
+/* Takes the memory of a region from the pool: `bytes`, aligned to `alignment`. */
+loch_status plan_region_create(loch_allocator *pool, uint64_t bytes, uint64_t alignment, loch_stream *stream,
+                               plan_region *out);
+
+/* Gives the memory of a region back. */
+void plan_region_destroy(loch_allocator *pool, plan_region *region);
+
+/* Grows a region by units. Returns false without memory. */
+bool plan_region_grow(loch_allocator *pool, plan_region *region, uint32_t units);
+
+/* Gives units back that are behind the memory of the plan and that nothing uses. */
+void plan_places_shrink(plan_places *places);
+
+/* Returns the addresses of the memory of a unit. */
+static inline uintptr_t plan_region_unit(const plan_region *region, uint32_t unit)
+{
+    return (uintptr_t)region->base + region->first + unit * region->unit;
+}
+
+/* --- patches: places_patch.c --- */
+
+/* Makes a patch for a block. NULL if there is none. */
+plan_patch *plan_patch_create(plan_places *places, plan_region *region, uint64_t bytes);
+
+/* Ends the use of a patch, in the order of the region's stream. Its mapping goes when that stream has passed. */
+void plan_patch_retire(plan_places *places, plan_patch *patch);
+
+/* Adds `change` to the obstacles of all slots that the units of a patch overlap. */
+void plan_patch_block(plan_places *places, const plan_patch *patch, uint32_t change);
+
+/* Removes mappings of retired patches whose stream has passed; all of them if `is_last`. */
+void plan_patch_settle(plan_places *places, bool is_last);
+
+/* --- */
+
+/* Tells whether the work of another stream that was queued when the block was freed has passed. A stream that is being
+ * captured is asked again later. */
+bool plan_wait_has_passed(plan_wait *wait);
+
 /* Moves on to a position. What is due on the way and not freed becomes late. */
 void plan_places_move(plan_places *places, uint32_t position);
 
 /* Returns the number of slots, with those of guests. */
 static inline uint32_t plan_places_total(const plan_places *places)
 {
-    return places->count + PLAN_GUESTS;
+    return PLAN_LOAD(places->guests_end);
 }
+
+/* Returns the end of a taken slot. */
+static inline uintptr_t plan_places_end(const plan_places *places, uint32_t index);
 
 /* Returns the live slot at an address, or another one that starts there; PLAN_NONE if no slot starts there. */
 uint32_t plan_places_find(const plan_places *places, const void *address);
 
-/* Tells whether an address is in the memory of a plan; inside a live block in `*is_inside`. */
-bool plan_places_contain(const plan_places *places, const void *address, bool *is_inside);
+/* Tells whether an address is in the memory of a plan. */
+bool plan_places_has(const plan_places *places, const void *address);
+
+/* Tells whether an address is in a live block, and not its start. */
+bool plan_places_is_inside(const plan_places *places, const void *address);
 
 /* Frees a taken slot with any flags except PLAN_SHARED. */
 void plan_places_free_flagged(plan_places *places, uint32_t slot);
@@ -203,6 +294,11 @@ static inline void plan_slot_drop(plan_places *places, plan_slot *slot)
     PLAN_STORE(places->live, places->live - 1);
 }
 
+static inline uintptr_t plan_places_end(const plan_places *places, uint32_t index)
+{
+    return (uintptr_t)places->slots[index].address + plan_slot_bytes(places, index);
+}
+
 /* Returns how many allocations a plan has served. */
 static inline uint64_t plan_places_served(const plan_places *places)
 {
@@ -221,7 +317,7 @@ static inline void plan_places_pass(plan_places *places, uint32_t position)
 }
 
 /* Hands out the next slot if the program repeats itself; the short way, for requests without a tag. NULL otherwise. */
-static inline void *plan_places_next(plan_places *places, const loch_request *request, const loch_stream *stream)
+static inline plan_slot *plan_places_next(plan_places *places, const loch_request *request, const loch_stream *stream)
 {
     const uint32_t position = places->position;
     plan_slot *slot = &places->slots[position];
@@ -231,7 +327,8 @@ static inline void *plan_places_next(plan_places *places, const loch_request *re
     plan_places_pass(places, position);
     __builtin_prefetch(slot + 12, 1); /* a hint; beyond the last slot it does nothing */
     places->misses = 0;
-    return plan_slot_take(places, slot, position);
+    (void)plan_slot_take(places, slot, position);
+    return slot;
 }
 
 /* Returns the live slot that is expected to be freed next if it is at `address`; PLAN_NONE otherwise. */

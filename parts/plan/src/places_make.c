@@ -201,23 +201,18 @@ static loch_status make_stream(make_state *make, loch_stream *stream)
     if (status == LOCH_OK) status = loch_plan_check(plan, &problem);
     loch_plan_info info = {.size = sizeof info};
     if (status == LOCH_OK) status = loch_plan_get_info(plan, &info);
+    uint64_t alignment = 0;
+    for (size_t i = 0; i < make->count; i++)
+        if (make->buffers[i].alignment > alignment) alignment = make->buffers[i].alignment;
+    plan_region *region = &places->regions[places->regions_count];
+    if (status == LOCH_OK) status = plan_region_create(make->source->pool, info.height, alignment, stream, region);
     if (status == LOCH_OK) {
-        loch_request request = {
-            .size = sizeof request, .bytes = info.height, .stream = stream, .flags = LOCH_ALLOC_NO_RETRY};
+        const uint64_t *offsets = loch_plan_get_offsets(plan);
+        make_rooms(make, offsets, info.height);
         for (size_t i = 0; i < make->count; i++)
-            if (make->buffers[i].alignment > request.alignment) request.alignment = make->buffers[i].alignment;
-        void *base = NULL;
-        status = loch_allocator_alloc(make->source->pool, &request, &base);
-        if (status == LOCH_OK) {
-            const uint64_t *offsets = loch_plan_get_offsets(plan);
-            make_rooms(make, offsets, info.height);
-            for (size_t i = 0; i < make->count; i++)
-                make->offsets[make->slots[i]] = (uint64_t)(uintptr_t)base + offsets[i];
-            places->regions[places->regions_count++] = (plan_region){.base = base,
-                                                                     .bytes = info.height,
-                                                                     .stream = loch_stream_retain(stream),
-                                                                     .lower_bound = info.lower_bound};
-        }
+            make->offsets[make->slots[i]] = (uint64_t)(uintptr_t)region->base + offsets[i];
+        region->lower_bound = info.lower_bound;
+        places->regions_count++;
     }
     loch_plan_destroy(plan);
     return status;
@@ -303,7 +298,7 @@ static bool make_prepare(make_state *make)
 {
     plan_places *places = make->places;
     const size_t count = make->source->period;
-    places->count = (uint32_t)count;
+    places->count = places->guests_end = (uint32_t)count;
     places->remote = PLAN_NONE;
     places->pool = make->source->pool;
     places->alignment = make->source->alignment;
@@ -379,17 +374,16 @@ void plan_places_destroy(plan_places *places)
         const char *address = places->slots[wait->slot].address;
         for (size_t k = 0; k < places->regions_count; k++) {
             const plan_region *region = &places->regions[k];
-            if ((uintptr_t)address - (uintptr_t)region->base >= region->bytes) continue;
+            if ((uintptr_t)address - (uintptr_t)region->base >= region->grown) continue;
             if (loch_allocator_record_use(places->pool, region->base, wait->stream) != LOCH_OK)
                 (void)!loch_device_sync(loch_stream_get_device(wait->stream));
         }
         loch_event_destroy(wait->event);
         loch_stream_release(wait->stream);
     }
-    for (size_t i = 0; i < places->regions_count; i++) {
-        (void)!loch_allocator_free(places->pool, places->regions[i].base);
-        loch_stream_release(places->regions[i].stream);
-    }
+    plan_patch_settle(places, true); /* before the memory itself goes */
+    for (size_t i = 0; i < places->regions_count; i++)
+        plan_region_destroy(places->pool, &places->regions[i]);
     plan_free(places->slots);
     plan_free(places->cycles);
     plan_free(places->odds);

@@ -123,14 +123,23 @@ static void planned_begin_step(plan_places *places)
 static void planned_trim_deviations(loch_planned *planned)
 {
     const uint64_t deviations = planned_get(&planned->deviations);
-    uint64_t height = 0;
+    uint64_t height = 0, grown = 0;
     if (deviations == planned->trimmed || !planned->places || planned->is_recording) return;
     planned->trimmed = deviations;
     for (size_t i = 0; i < planned->places->regions_count; i++)
         height += planned->places->regions[i].bytes;
+    for (size_t i = 0; i < planned->places->regions_count; i++)
+        grown += planned->places->regions[i].grown;
+    const bool is_much = grown - height > height / PLANNED_TRIM_SHARE;
+    if (is_much) {
+        planned_guard(planned);
+        plan_places_settle(planned->places);
+        plan_places_shrink(planned->places);
+        planned_unguard(planned);
+    }
     loch_pool_info info = {.size = sizeof info};
     if (loch_pool_get_info(planned->pool, &info) == LOCH_OK &&
-        info.reserved_bytes - info.used_bytes > height / PLANNED_TRIM_SHARE)
+        (is_much || info.reserved_bytes - info.used_bytes > height / PLANNED_TRIM_SHARE))
         (void)!loch_allocator_trim(planned->pool, 0, NULL);
 }
 

@@ -28,7 +28,7 @@ void planned_reap(loch_planned *planned)
     for (plan_places **link = &planned->places->next; *link;) {
         plan_places *places = *link;
         plan_places_settle(places);
-        if (places->live) {
+        if (places->live || places->retired) {
             link = &places->next;
             continue;
         }
@@ -45,7 +45,7 @@ bool planned_drop(loch_planned *planned)
     if (!places) return false;
     planned_guard(planned);
     plan_places_settle(places);
-    const bool is_empty = !places->live;
+    const bool is_empty = !places->live && !places->retired;
     if (is_empty) {
         planned->places = places->next;
         planned_set(&planned->old_allocs, planned_get(&planned->old_allocs) + plan_places_served(places));

@@ -117,11 +117,13 @@ static void *planned_serve(loch_planned *planned, const loch_request *request)
     const plan_key key = {request->bytes, request->alignment, request->stream};
     void *address = NULL;
     if (!places || request->round_bytes > 1) return NULL;
-    if (!request->tag) address = plan_places_next(places, request, request->stream);
-    if (!address) {
+    const plan_slot *next = request->tag ? NULL : plan_places_next(places, request, request->stream);
+    if (next) {
+        address = next->address;
+    } else {
         bool deviates;
         planned_guard(planned); /* other threads may read the slot of a guest */
-        if (places->waits_count || places->remote != PLAN_NONE) plan_places_settle(places);
+        if (places->waits_count || places->remote != PLAN_NONE || places->retired) plan_places_settle(places);
         address = plan_places_serve(places, &key, request->tag, &deviates);
         planned_unguard(planned);
         if (deviates)
@@ -221,35 +223,27 @@ loch_status loch_planned_alloc(loch_planned *planned, const loch_request *reques
     plan_places *places = planned->quick;
     if (__builtin_expect(!places || request->size != sizeof *request || !planned_is_plain(request), 0))
         return planned_alloc_slowly(planned, request, out);
-    void *address = plan_places_next(places, request, request->stream ? request->stream : planned->default_stream);
-    if (__builtin_expect(!address, 0)) return planned_alloc_slowly(planned, request, out);
-    *out = address;
+    const plan_slot *slot =
+        plan_places_next(places, request, request->stream ? request->stream : planned->default_stream);
+    if (__builtin_expect(!slot, 0)) return planned_alloc_slowly(planned, request, out);
+    *out = slot->address;
     return planned_count_alloc(planned, places->live, request->bytes);
 }
 
 /* --- freeing --- */
 
-static bool planned_has(const plan_places *places, const void *address)
-{
-    for (size_t i = 0; i < places->regions_count; i++)
-        if ((uintptr_t)address - (uintptr_t)places->regions[i].base < places->regions[i].bytes) return true;
-    return false;
-}
-
 loch_status planned_find_slot(const loch_planned *planned, const void *address, plan_places **in, uint32_t *out)
 {
     *in = NULL;
     for (plan_places *places = planned->places; places; places = places->next) {
-        if (!planned_has(places, address)) continue;
+        if (!plan_places_has(places, address)) continue;
         const uint32_t slot = plan_places_find(places, address);
         if (slot != PLAN_NONE && PLAN_LOAD(places->slots[slot].state) == PLAN_LIVE) {
             *in = places;
             *out = slot;
             return LOCH_OK;
         }
-        bool is_inside;
-        (void)plan_places_contain(places, address, &is_inside);
-        if (is_inside)
+        if (plan_places_is_inside(places, address))
             return loch_error_set(LOCH_E_INTERIOR, NULL, 0, "%p is inside a block, not at its start", address);
         if (slot != PLAN_NONE)
             return loch_error_set(LOCH_E_DOUBLE_FREE, NULL, 0, "the block at %p was freed already", address);

@@ -12,6 +12,12 @@ also sleep, by tag and with its CUDA graphs:
         model = Model().cuda()
     loch.torch.sleep("weights")
     loch.torch.wake("weights")
+
+A training loop that repeats itself can be served by a plan:
+
+    with loch.torch.plan() as plan:
+        for batch in plan.steps(loader):
+            train(batch)
 """
 
 from __future__ import annotations
@@ -29,16 +35,19 @@ from .. import _core
 from .._files import get_library
 from .._process import record
 from . import _shim
+from ._plan import Plan, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
+    "Plan",
     "add_callbacks",
     "asleep",
     "enable",
     "get_tag",
     "is_enabled",
+    "plan",
     "record",
     "region",
     "report",

@@ -6,10 +6,17 @@
 
 #define FAULTS_STEPS 9
 
+/* With small granules the plan is so large that it grows and has patches. It then makes many equal calls. */
+static bool faults_are_many(const test_bed *bed)
+{
+    return bed->is_sim && bed->properties.granule_bytes < TEST_MIB;
+}
+
 /* Runs the program of the rig; an allocation may fail if `can_fail`. Returns how many did. */
 static size_t faults_run(rig *r, bool can_fail)
 {
     size_t failures = 0;
+    const size_t times = faults_are_many(r->bed) ? 8 : 1;
     for (size_t step = 0; step < FAULTS_STEPS; step++) {
         CHECK_OK(loch_planned_step(r->planned));
         for (size_t i = 0; i < RIG_PROGRAM; i++) {
@@ -24,7 +31,7 @@ static size_t faults_run(rig *r, bool can_fail)
                 continue;
             }
             /* The third block deviates in one step, and the fifth is used on another stream. */
-            const size_t bytes = rig_sizes[which] + (which == 2 && step == 6 ? TEST_MIB : 0);
+            const size_t bytes = times * rig_sizes[which] + (which == 2 && step == 6 ? TEST_MIB : 0);
             const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = r->stream};
             void *address;
             const loch_status status = loch_allocator_alloc(r->allocator, &request, &address);
@@ -79,7 +86,7 @@ static void test_calls_of_the_driver(void **state)
     const test_bed *bed = *state;
     if (!bed->is_sim) skip();
     uint64_t calls = 1;
-    for (uint64_t after = 0; after < calls; after++) {
+    for (uint64_t after = 0; after < calls; after += faults_are_many(bed) ? 7 : 1) {
         rig r;
         loch_sim_stats before = {.size = sizeof before}, stats = {.size = sizeof stats};
         rig_open(&r, bed, NULL);
@@ -102,5 +109,5 @@ int main(void)
         cmocka_unit_test(test_host_memory_of_the_planner),
         cmocka_unit_test(test_calls_of_the_driver),
     };
-    return TEST_BED_RUN(tests);
+    return rig_run_all(tests, sizeof tests / sizeof *tests);
 }

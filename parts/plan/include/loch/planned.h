@@ -16,7 +16,9 @@
  *  Steps are marked by loch_planned_step. A program that never calls it is recorded too: the period is found in the
  *  sequence of sizes, alignments and streams.
  *
- *  - An allocation that differs from the plan is served by the pool, or by its place in the plan if it fits there.
+ *  - An allocation that differs from the plan is served by its place in the plan if it fits there, by other memory of the
+ *    plan that is free, also in pieces that are mapped together, by memory behind the plan, or by the pool. Such memory
+ *    has other addresses in every step, and its mapping needs calls of the driver.
  *    The sequence is found again after allocations that are missing, new or in another order. A plan that fits badly
  *    for several steps is recorded and computed again.
  *  - A place of the plan is handed out only if no live block overlaps it. Memory of the plan is used on one stream. A
@@ -27,9 +29,10 @@
  *    thread that created the planned pool) is served by the plan, without a lock; all others by the pool. They may
  *    free any block. A change of that thread has to be ordered by the program.
  *  - Graphs: a block of the plan has the same address in every step, and is handed out without a driver call, also on a
- *    stream that is being captured. A graph that was captured in a step uses the places of that step: launch it in
- *    stream order while no block of the plan is live on that stream that the graph does not know, and not after
- *    loch_planned_record or loch_planned_destroy. With LOCH_PLANNED_FIXED the plan is not computed again by itself.
+ *    stream that is being captured. Blocks that deviate then are in the memory of the plan or of the pool. A graph that
+ *    was captured in a step uses the places of that step: launch it in stream order while no block of the plan is live
+ *    on that stream that the graph does not know, and not after loch_planned_record or loch_planned_destroy. With
+ *    LOCH_PLANNED_FIXED the plan is not computed again by itself.
  *  - Memory that goes from one block of the plan to the next is not wiped, also if the pool wipes what is freed
  *    (LOCH_POOL_WIPE_FREED).
  *  - A planned pool holds a reference on each stream of its plan, and the streams' memory until it ends or the plan
