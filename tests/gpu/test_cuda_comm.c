@@ -140,9 +140,11 @@ static void run_order(void)
 static void run_graph(void)
 {
     enum { COUNT = 5000 };
-    void *graph = NULL, *executable = NULL;
+    void *graph = NULL, *executable = NULL, *context = NULL;
     begin(0);
     caller_load();
+    /* Nodes of NCCL are instantiated in the current context. */
+    EXPECT(caller.cuDevicePrimaryCtxRetain(&context, 0) == 0 && caller.cuCtxSetCurrent(context) == 0);
     LOCH_CHECK(loch_stream_create(job.device, NULL, &job.stream));
     loch_tensor *from = make(&job, LOCH_F32, COUNT, job.rank, 0), *to = make(&job, LOCH_F32, COUNT, -1, 0);
     LOCH_CHECK(loch_comm_all_reduce(job.comm, to, from, LOCH_COMM_SUM, job.stream)); /* connections are made here */
@@ -154,7 +156,9 @@ static void run_graph(void)
     LOCH_CHECK(loch_comm_all_reduce(job.comm, to, from, LOCH_COMM_SUM, job.stream));
     LOCH_CHECK(loch_comm_end_group(job.comm));
     EXPECT(caller.cuStreamEndCapture(native, &graph) == 0 && graph);
-    EXPECT(caller.cuGraphInstantiateWithFlags(&executable, graph, 0) == 0);
+    const int code = caller.cuGraphInstantiateWithFlags(&executable, graph, 0);
+    if (code) printf("cuGraphInstantiateWithFlags: %d\n", code);
+    EXPECT(code == 0);
     for (int round = 1; round <= 5; round++) {
         LOCH_CHECK(loch_tensor_fill(from, loch_scalar_of((float)round), job.stream));
         LOCH_CHECK(loch_tensor_fill(to, loch_scalar_of(0.0f), job.stream));
@@ -169,6 +173,7 @@ static void run_graph(void)
     loch_tensor_release(from);
     loch_tensor_release(to);
     end();
+    EXPECT(caller.cuCtxSetCurrent(NULL) == 0 && caller.cuDevicePrimaryCtxRelease_v2(0) == 0);
 }
 
 /* Memory of a pool is registered once for each range, and not after the pool gave it back. */
