@@ -18,7 +18,7 @@ typedef struct tool_command {
 } tool_command;
 
 extern const tool_command tool_info, tool_replay, tool_bench, tool_convert, tool_stats, tool_diff, tool_report,
-    tool_top, tool_plan;
+    tool_top, tool_plan, tool_fleet;
 
 /* Runs `loch complete`: prints the words that can stand in the place of the last of `words` (complete.c). */
 int tool_complete(const tool_command *const *commands, size_t commands_count, int count, char **words);
