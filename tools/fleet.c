@@ -13,13 +13,18 @@
 #define FLEET_RATE_MAX 1e6
 #define FLEET_SECONDS_MAX (366 * 86400.0)
 #define FLEET_LAG_US_MAX 1e12
+#define FLEET_RAISES_MAX 16 /* times that limits are raised while memory is refused to too many requests */
+#define FLEET_RAISE_PART 50 /* by this part of a limit */
+#define FLEET_LESS 0.9      /* and an overcommit is lowered to this part of it first */
 
 typedef struct fleet_command {
     fleet_mix mix;
+    fleet_programs programs;
+    fleet_need needs[FLEET_PROGRAMS_MAX];
     fleet_kind kind;
     fleet_demand demand;
     fleet_fit fit;
-    uint64_t limit_bytes, devices, threads;
+    uint64_t limit_bytes, devices, workers;
     double overcommit, skew, wait_s, quantile, lost;
     bool is_found, is_checked, is_json, has_duration, has_requests, has_spread;
 } fleet_command;
@@ -53,7 +58,7 @@ static bool fleet_read_number(fleet_command *command, tool_options *options, con
         {"--devices", NULL, &command->devices, 1, FLEET_DEVICES_MAX, "a number of devices from 1 to 1000000", NULL},
         {"--requests", NULL, &demand->requests, 1, FLEET_REQUESTS_MAX, "a number of requests", &command->has_requests},
         {"--seed", NULL, &demand->seed, 0, 1e19, "a whole number", NULL},
-        {"--threads", NULL, &command->threads, 1, TOOL_THREADS_MAX, "a number of threads from 1 to 256", NULL},
+        {"--processes", NULL, &command->workers, 1, FLEET_WORKERS_MAX, "a number of processes from 1 to 256", NULL},
         {"--arrivals", &demand->rate, NULL, 1e-6, FLEET_RATE_MAX, "a number of requests a second", NULL},
         {"--heavy", &demand->shape, NULL, 1.01, 100, "a shape from 1.01 to 100", NULL},
         {"--duration", &demand->duration_s, NULL, 1e-3, FLEET_SECONDS_MAX, "a number of seconds",
@@ -155,10 +160,10 @@ static int fleet_read(fleet_command *command, int count, char **arguments)
         const int code = fleet_read_argument(command, &options, argument);
         if (code != TOOL_DONE) return code;
     }
-    if (!command->threads) {
+    if (!command->workers) {
         const bool is_known = sched_getaffinity(0, sizeof processors, &processors) == 0;
-        command->threads = is_known ? (uint64_t)CPU_COUNT(&processors) : 1;
-        if (command->threads > TOOL_THREADS_MAX) command->threads = TOOL_THREADS_MAX;
+        command->workers = is_known ? (uint64_t)CPU_COUNT(&processors) : 1;
+        if (command->workers > FLEET_WORKERS_MAX) command->workers = FLEET_WORKERS_MAX;
     }
     return fleet_check_options(command);
 }
@@ -169,17 +174,16 @@ static int fleet_read(fleet_command *command, int count, char **arguments)
 static int fleet_simulate(const fleet_command *command, const fleet_question *question, const fleet_demand *demand,
                           size_t devices, fleet_result *out)
 {
-    const fleet_work work_shape = {.kind = question->kind,
-                                   .programs = question->programs->list,
-                                   .limit_bytes =
-                                       question->limit_bytes < question->kind->total_bytes ? question->limit_bytes : 0,
-                                   .is_shared = demand->is_shared,
-                                   .is_checked = question->is_checked};
-    fleet_work work = work_shape;
     fleet_plan plan;
     int code = TOOL_DONE;
     const fleet_planned planned = fleet_plan_make(&plan, demand, devices);
-    work.plan = &plan;
+    const bool is_limited = question->limit_bytes < question->kind->total_bytes;
+    const fleet_work work = {.kind = question->kind,
+                             .programs = question->programs->list,
+                             .plan = &plan,
+                             .limit_bytes = is_limited ? question->limit_bytes : 0,
+                             .is_shared = demand->is_shared,
+                             .is_checked = question->is_checked};
     out->is_shared = demand->is_shared;
     out->budget_bytes = demand->budget_bytes;
     if (planned == FLEET_TOO_MANY) {
@@ -187,7 +191,7 @@ static int fleet_simulate(const fleet_command *command, const fleet_question *qu
     } else if (planned != FLEET_PLANNED) {
         code = tool_fail("there is no memory for the plan of %zu devices", devices);
     } else {
-        const loch_status status = fleet_run(&work, command->threads, &out->total);
+        const loch_status status = fleet_run(&work, command->workers, &out->total);
         if (status != LOCH_OK)
             code = tool_fail_status(status);
         else if (!fleet_result_fill(out, question, &plan))
@@ -198,8 +202,8 @@ static int fleet_simulate(const fleet_command *command, const fleet_question *qu
 }
 
 /* Looks for the number of devices, and simulates that fleet. */
-static int fleet_search(const fleet_command *command, const fleet_question *question, const fleet_demand *demand,
-                        fleet_result *out)
+static int fleet_search_once(const fleet_command *command, const fleet_question *question, const fleet_demand *demand,
+                             fleet_result *out)
 {
     const fleet_goal goal = {command->quantile, command->lost, (uint64_t)(command->wait_s * FLEET_NS)};
     const size_t most = command->devices ? command->devices : FLEET_DEVICES_MAX;
@@ -213,22 +217,54 @@ static int fleet_search(const fleet_command *command, const fleet_question *ques
     }
 }
 
+/* Makes it less likely that memory is refused: lowers the overcommit, then raises the limits that the mix does not set.
+ * Returns false if nothing is left to change. */
+static bool fleet_relax(fleet_command *command, const fleet_question *question, fleet_demand *demand)
+{
+    bool has_changed = false;
+    if (command->overcommit > 1) {
+        command->overcommit = command->overcommit * FLEET_LESS > 1 ? command->overcommit * FLEET_LESS : 1;
+        demand->budget_bytes = (uint64_t)((double)question->limit_bytes * command->overcommit);
+        return true;
+    }
+    for (size_t i = 0; i < command->programs.count; i++) {
+        fleet_program *program = &command->programs.list[i];
+        const uint64_t unit = command->kind.granule_bytes;
+        const uint64_t more = (program->limit_bytes / FLEET_RAISE_PART / unit + 1) * unit;
+        if (program->entry->limit_bytes || program->limit_bytes + more > question->limit_bytes) continue;
+        program->limit_bytes = command->needs[i].bytes = program->limit_bytes + more;
+        has_changed = true;
+    }
+    return has_changed;
+}
+
+/* Looks for the number of devices, and for limits with which memory is not refused too often. */
+static int fleet_search(fleet_command *command, const fleet_question *question, fleet_demand *demand, fleet_result *out)
+{
+    for (int raises = 0;; raises++) {
+        const int code = fleet_search_once(command, question, demand, out);
+        if (code != TOOL_DONE || !demand->is_shared || fleet_result_lost(out) <= command->lost) return code;
+        if (raises == FLEET_RAISES_MAX || !fleet_relax(command, question, demand)) return code;
+        fleet_total_free(&out->total);
+    }
+}
+
 /* Says what was not as it should be, after the report. */
 static int fleet_judge(const fleet_question *question, const fleet_result *results, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const fleet_outcome *sum = &results[i].total.sum;
         if (sum->differing)
-            return tool_fail("%" PRIu64 " runs differ from loch replay, the first one: %s", sum->differing,
+            return tool_fail("runs that differ from loch replay: %" PRIu64 ", the first one: %s", sum->differing,
                              sum->sentence);
         if (question->is_found && fleet_result_lost(&results[i]) > question->lost)
-            return tool_fail("the goal is missed: memory was refused to %" PRIu64 " requests, the first one: %s",
-                             sum->killed, sum->sentence);
+            return tool_fail("the goal is missed: requests without memory: %" PRIu64 ", the first one: %s", sum->killed,
+                             sum->sentence);
     }
     return TOOL_DONE;
 }
 
-static int fleet_answer(const fleet_command *command, const fleet_question *question)
+static int fleet_answer(fleet_command *command, const fleet_question *question)
 {
     fleet_demand demand = *question->demand;
     fleet_result results[2] = {{.is_shared = false}, {.is_shared = false}};
@@ -257,41 +293,40 @@ static int fleet_answer(const fleet_command *command, const fleet_question *ques
 /* --- the command --- */
 
 /* Sets what the plan knows of each program. Fails if a program can never run. */
-static int fleet_make_needs(const fleet_command *command, const fleet_programs *programs, uint64_t limit_bytes,
-                            fleet_need *needs)
+static int fleet_make_needs(fleet_command *command, uint64_t limit_bytes)
 {
-    for (size_t i = 0; i < programs->count; i++) {
-        const fleet_program *program = &programs->list[i];
+    for (size_t i = 0; i < command->programs.count; i++) {
+        const fleet_program *program = &command->programs.list[i];
+        const uint64_t alone = program->alone.peak_reserved;
+        const uint64_t most = program->limit_bytes > alone ? program->limit_bytes : alone;
         char need[32], have[32];
-        needs[i] = (fleet_need){.weight = program->entry->weight / pow((double)(i + 1), command->skew),
-                                .duration_ns = program->duration_ns,
-                                .bytes = program->limit_bytes,
-                                .compute = program->entry->compute};
-        const uint64_t most =
-            program->limit_bytes > program->alone.peak_reserved ? program->limit_bytes : program->alone.peak_reserved;
         if (most > limit_bytes)
             return tool_fail("%s needs %s, and a device has %s for its programs", program->entry->name,
                              tool_format_bytes(most, need), tool_format_bytes(limit_bytes, have));
+        command->needs[i] = (fleet_need){.weight = program->entry->weight / pow((double)(i + 1), command->skew),
+                                         .duration_ns = program->duration_ns,
+                                         .bytes = program->limit_bytes,
+                                         .compute = program->entry->compute};
     }
+    command->demand.needs = command->needs;
+    command->demand.needs_count = command->programs.count;
+    if (!command->demand.requests) command->demand.requests = command->devices;
     return TOOL_DONE;
 }
 
-static int fleet_run_command(fleet_command *command, fleet_programs *programs)
+static int fleet_run_command(fleet_command *command)
 {
-    fleet_need needs[FLEET_PROGRAMS_MAX];
-    if (!command->demand.requests) command->demand.requests = command->devices;
     const loch_status status = fleet_kind_read(&command->kind);
     if (status != LOCH_OK) return tool_fail_status(status);
     const bool is_limited = command->limit_bytes && command->limit_bytes < command->kind.total_bytes;
     const uint64_t limit_bytes = is_limited ? command->limit_bytes : command->kind.total_bytes;
-    int code = fleet_programs_load(programs, &command->mix);
-    if (code == TOOL_DONE) code = fleet_programs_measure(programs, &command->kind, command->fit, command->threads);
-    if (code == TOOL_DONE) code = fleet_make_needs(command, programs, limit_bytes, needs);
+    int code = fleet_programs_load(&command->programs, &command->mix);
+    if (code == TOOL_DONE)
+        code = fleet_programs_measure(&command->programs, &command->kind, command->fit, command->workers);
+    if (code == TOOL_DONE) code = fleet_make_needs(command, limit_bytes);
     if (code != TOOL_DONE) return code;
-    command->demand.needs = needs;
-    command->demand.needs_count = programs->count;
     const fleet_question question = {.kind = &command->kind,
-                                     .programs = programs,
+                                     .programs = &command->programs,
                                      .demand = &command->demand,
                                      .limit_bytes = limit_bytes,
                                      .is_checked = command->is_checked,
@@ -309,10 +344,9 @@ static int fleet_command_run(int count, char **arguments)
                              .overcommit = 1,
                              .wait_s = 1,
                              .quantile = 0.99};
-    fleet_programs programs = {.list = NULL};
     int code = fleet_read(&command, count, arguments);
-    if (code == TOOL_DONE) code = fleet_run_command(&command, &programs);
-    fleet_programs_free(&programs);
+    if (code == TOOL_DONE) code = fleet_run_command(&command);
+    fleet_programs_free(&command.programs);
     fleet_mix_free(&command.mix);
     return code;
 }
@@ -347,7 +381,7 @@ const tool_command tool_fleet = {
     "  --repair S         a device that has failed is back after so long (default 60)\n"
     "  --lag US           how long work queued on a stream takes (default 2000)\n"
     "  --seed N           start of the random numbers (default 1); equal seeds give equal results\n"
-    "  --threads N        threads of this machine (default: its processors); the result is the same\n"
+    "  --processes N      processes that simulate (default: one a processor); the result is the same for any number\n"
     "  --check            compares every run that had a device to itself with loch replay\n"
     "  --json             exact figures as one JSON object\n",
     fleet_command_run,

@@ -10,7 +10,11 @@
  *   program A             slice     slice      slice      end: frees its blocks, releases its pool
  *   program B                  start     slice       slice
  *
- * One thread runs a device from beginning to end: the caches of the pool belong to threads. */
+ * Without sharing, each program opens the device and closes it, as the processes of a real device would, and has a pool
+ * of its own: it runs as in `loch replay`. With sharing, the device stays open, and the programs have child pools of one
+ * pool.
+ *
+ * One thread of one process runs a device from beginning to end, without another device beside it (fleet_workers.h). */
 #include "fleet_device.h"
 #include <loch/child.h>
 #include <loch/sim.h>
@@ -147,8 +151,10 @@ static loch_status device_fill_job(device_run *run, device_job *job, const fleet
     const trace_log *trace = &job->program->trace;
     job->at = job->program->events.data;
     job->end = job->at + job->program->events.count;
-    job->base_ns = job->due_ns = device_time(run, stint->start_ns);
-    job->cut_ns = stint->is_cut ? device_time(run, stint->end_ns) : UINT64_MAX;
+    /* A program that has the device to itself opens it, as a process does: the clock starts with it. */
+    const uint64_t opened_ns = run->work->is_shared ? 0 : stint->start_ns;
+    job->base_ns = job->due_ns = device_time(run, stint->start_ns - opened_ns);
+    job->cut_ns = stint->is_cut ? device_time(run, stint->end_ns - opened_ns) : UINT64_MAX;
     job->blocks = calloc(trace->slots + 1, sizeof *job->blocks);
     job->streams = calloc(trace->streams + 1, sizeof(loch_stream *));
     if (!job->blocks || !job->streams) return device_no_memory();
@@ -197,7 +203,7 @@ static loch_status device_check(device_run *run, const device_job *job)
     run->out->checked++;
     if (!fleet_figures_differ(&now, alone, difference, sizeof difference)) return LOCH_OK;
     if (!run->out->differing++)
-        snprintf(run->out->sentence, sizeof run->out->sentence, "%.48s: %s", job->program->entry->name, difference);
+        snprintf(run->out->sentence, sizeof run->out->sentence, "%s: %s", job->program->entry->name, difference);
     return LOCH_OK;
 }
 
@@ -217,7 +223,8 @@ static loch_status device_end(device_run *run, device_job *job)
     *link = job->next;
     if (!job->next) run->last = link;
     device_free_job(job);
-    return status;
+    const loch_status closed = run->work->is_shared ? LOCH_OK : device_close(run);
+    return status == LOCH_OK ? closed : status;
 }
 
 /* --- programs: slices --- */
@@ -278,7 +285,7 @@ static bool device_is_refusal(loch_status status)
 static loch_status device_kill(device_run *run, device_job *job)
 {
     if (!run->out->killed++ && !run->out->differing)
-        snprintf(run->out->sentence, sizeof run->out->sentence, "%.48s: %.128s", job->program->entry->name,
+        snprintf(run->out->sentence, sizeof run->out->sentence, "%.63s: %.255s", job->program->entry->name,
                  loch_error_get()->sentence);
     return device_end(run, job);
 }
@@ -375,7 +382,7 @@ static void device_run_stints(const fleet_work *work, size_t number, double spee
     run.last = &run.jobs;
     *out = (fleet_outcome){.events = 0};
     loch_status status = device_loop(&run);
-    if (status != LOCH_OK) snprintf(out->sentence, sizeof out->sentence, "%.191s", loch_error_get()->sentence);
+    if (status != LOCH_OK) snprintf(out->sentence, sizeof out->sentence, "%s", loch_error_get()->sentence);
     while (run.jobs)
         (void)!device_end(&run, run.jobs); /* after a failure, which is reported */
     const loch_status closed = device_close(&run);
@@ -387,14 +394,13 @@ void fleet_device_run(const fleet_work *work, size_t number, fleet_outcome *out)
     device_run_stints(work, number, work->plan->speeds[number], work->plan->first[number], out);
 }
 
-loch_status fleet_device_try(const fleet_kind *kind, size_t number, const fleet_program *program, uint64_t limit_bytes,
-                             bool *out_fits)
+loch_status fleet_device_try(const fleet_kind *kind, const fleet_program *program, uint64_t limit_bytes, bool *out_fits)
 {
     fleet_stint stint = {.end_ns = program->duration_ns, .next = FLEET_NO_STINT};
     const fleet_plan plan = {.devices = 1, .stints = &stint, .stints_count = 1};
     const fleet_work work = {.kind = kind, .programs = program, .plan = &plan, .limit_bytes = limit_bytes};
     fleet_outcome outcome;
-    device_run_stints(&work, number, 1, 0, &outcome);
+    device_run_stints(&work, 0, 1, 0, &outcome);
     *out_fits = !outcome.killed;
     if (outcome.status != LOCH_OK) return loch_error_set(outcome.status, NULL, 0, "%s", outcome.sentence);
     return LOCH_OK;

@@ -29,14 +29,14 @@ typedef struct fleet_outcome {
     uint64_t driver_ns; /* modelled */
     uint64_t driver_calls[LOCH_CALL_COUNT];
     loch_status status; /* other than LOCH_OK: the simulation itself failed */
-    char sentence[192]; /* why it failed, or the first difference, or the first refusal */
+    char sentence[384]; /* why it failed, or the first difference, or the first refusal */
 } fleet_outcome;
 
 /* Runs device number `number` from its first stint to its last. Memory is freed before it returns. */
 void fleet_device_run(const fleet_work *work, size_t number, fleet_outcome *out);
 
-/* Tells whether a program runs alone on device number `number` while its pool holds at most `limit_bytes`. */
-loch_status fleet_device_try(const fleet_kind *kind, size_t number, const fleet_program *program, uint64_t limit_bytes,
+/* Tells whether a program runs on a device of its own while its pool holds at most `limit_bytes`. */
+loch_status fleet_device_try(const fleet_kind *kind, const fleet_program *program, uint64_t limit_bytes,
                              bool *out_fits);
 
 #endif

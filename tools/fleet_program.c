@@ -102,48 +102,45 @@ void fleet_program_unload(fleet_program *program)
 
 /* --- alone on a device --- */
 
-loch_status fleet_program_measure(fleet_program *program, const fleet_kind *kind, size_t number)
+loch_status fleet_program_measure(const fleet_program *program, const fleet_kind *kind, fleet_figures *out)
 {
     replay_kept kept = {.allocator = NULL};
     replay_setup setup = {.trace = &program->trace, .allocator = "pool", .kept = &kept};
     replay_result result = {.failures = 0};
-    /* A device of its own: others are measured at the same time, and devices of one name are one device. */
-    loch_status status = fleet_kind_open(kind, number, &setup.device);
+    loch_status status = replay_open_device(kind->device, kind->lag_ns, &setup.device);
     if (status == LOCH_OK) status = replay_run(&setup, &result);
-    if (status == LOCH_OK && result.failures) {
-        char need[32], have[32];
-        status =
-            loch_error_set(LOCH_E_DEVICE_MEMORY, NULL, 0, "%s does not fit on %s: it asks for %s, the device has %s",
-                           program->entry->name, kind->device, tool_format_bytes(program->trace.peak_requested, need),
-                           tool_format_bytes(kind->total_bytes, have));
-    }
     replay_end(&kept);
     loch_device_release(setup.device);
-    program->alone = (fleet_figures){.peak_requested = program->trace.peak_requested,
-                                     .peak_reserved = result.peak_reserved,
-                                     .driver_ns = result.driver_ns};
-    memcpy(program->alone.driver_calls, result.driver_calls, sizeof result.driver_calls);
-    return status;
+    *out = (fleet_figures){.peak_requested = program->trace.peak_requested,
+                           .peak_reserved = result.peak_reserved,
+                           .driver_ns = result.driver_ns};
+    memcpy(out->driver_calls, result.driver_calls, sizeof result.driver_calls);
+    if (status != LOCH_OK || !result.failures) return status;
+    char need[32], have[32];
+    return loch_error_set(LOCH_E_DEVICE_MEMORY, NULL, 0, "%s does not fit on %s: it asks for %s, the device has %s",
+                          program->entry->name, kind->device, tool_format_bytes(program->trace.peak_requested, need),
+                          tool_format_bytes(kind->total_bytes, have));
 }
 
 /* Bisects between the bytes that the program asks for and those that the pool holds without a limit. */
-loch_status fleet_program_fit(fleet_program *program, const fleet_kind *kind, size_t number)
+loch_status fleet_program_fit(const fleet_program *program, const fleet_kind *kind, const fleet_figures *alone,
+                              uint64_t *out_bytes)
 {
     const uint64_t unit = kind->granule_bytes;
-    uint64_t enough = (program->alone.peak_reserved + unit - 1) / unit;
-    uint64_t little = program->alone.peak_requested / unit; /* may be enough; the bisection ends above it */
+    uint64_t enough = (alone->peak_reserved + unit - 1) / unit;
+    uint64_t little = alone->peak_requested / unit; /* may be enough; the bisection ends above it */
     if (little) little--;
     while (enough > little + 1 && (enough - little) * PROGRAM_FIT_PART > enough) {
         const uint64_t middle = little + (enough - little) / 2;
         bool fits;
-        const loch_status status = fleet_device_try(kind, number, program, middle * unit, &fits);
+        const loch_status status = fleet_device_try(kind, program, middle * unit, &fits);
         if (status != LOCH_OK) return status;
         if (fits)
             enough = middle;
         else
             little = middle;
     }
-    program->least_bytes = enough * unit;
+    *out_bytes = enough * unit;
     return LOCH_OK;
 }
 

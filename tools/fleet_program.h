@@ -41,12 +41,13 @@ loch_status fleet_kind_read(fleet_kind *kind);
 /* Reads the trace of an entry. Returns false after a line on standard error. */
 bool fleet_program_load(fleet_program *program, const fleet_entry *entry);
 
-/* Runs the program by the code of `loch replay` on device number `number`, and notes its figures. E_DEVICE_MEMORY: the
- * program does not fit on such a device. */
-loch_status fleet_program_measure(fleet_program *program, const fleet_kind *kind, size_t number);
+/* Runs the program by the code of `loch replay` on a device of its own. E_DEVICE_MEMORY: the program does not fit on such
+ * a device. */
+loch_status fleet_program_measure(const fleet_program *program, const fleet_kind *kind, fleet_figures *out);
 
-/* Looks for the least limit with which the program runs on device number `number`. */
-loch_status fleet_program_fit(fleet_program *program, const fleet_kind *kind, size_t number);
+/* Looks for the least limit with which the program runs on a device of its own. `alone` is what it does without one. */
+loch_status fleet_program_fit(const fleet_program *program, const fleet_kind *kind, const fleet_figures *alone,
+                              uint64_t *out_bytes);
 
 /* Prints the first difference of two runs to `text`. Returns false if they are equal. */
 bool fleet_figures_differ(const fleet_figures *got, const fleet_figures *expected, char *text, size_t bytes);

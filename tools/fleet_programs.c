@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 #include "fleet_programs.h"
-#include <pthread.h>
-#include <stdatomic.h>
+#include "fleet_workers.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+/* What one program was measured to be; in memory that the processes share. */
 typedef struct measure_result {
+    fleet_figures alone;
+    uint64_t least_bytes;
     loch_status status;
     char sentence[256];
 } measure_result;
 
 typedef struct measure_state {
-    fleet_programs *programs;
+    const fleet_programs *programs;
     const fleet_kind *kind;
     fleet_fit fit;
-    measure_result *results; /* of each program: the error record belongs to the thread */
-    atomic_size_t next, done;
+    measure_result *results;
 } measure_state;
 
 int fleet_programs_load(fleet_programs *programs, const fleet_mix *mix)
@@ -30,27 +32,17 @@ int fleet_programs_load(fleet_programs *programs, const fleet_mix *mix)
     return TOOL_DONE;
 }
 
-static void measure_programs(measure_state *state, tool_progress *progress)
+static bool measure_program(size_t number, void *user)
 {
-    size_t i;
-    while ((i = atomic_fetch_add(&state->next, 1)) < state->programs->count) {
-        fleet_program *program = &state->programs->list[i];
-        measure_result *result = &state->results[i];
-        result->status = fleet_program_measure(program, state->kind, i);
-        if (result->status == LOCH_OK && state->fit == FLEET_FIT_LEAST && !program->limit_bytes)
-            result->status = fleet_program_fit(program, state->kind, i);
-        if (result->status != LOCH_OK)
-            snprintf(result->sentence, sizeof result->sentence, "%s", loch_error_get()->sentence);
-        fleet_program_shrink(program);
-        const size_t done = atomic_fetch_add(&state->done, 1) + 1;
-        if (progress) tool_progress_show(progress, done);
-    }
-}
-
-static void *measure_thread(void *user)
-{
-    measure_programs(user, NULL);
-    return NULL;
+    const measure_state *state = user;
+    const fleet_program *program = &state->programs->list[number];
+    measure_result *result = &state->results[number];
+    result->status = fleet_program_measure(program, state->kind, &result->alone);
+    if (result->status == LOCH_OK && state->fit == FLEET_FIT_LEAST && !program->entry->limit_bytes)
+        result->status = fleet_program_fit(program, state->kind, &result->alone, &result->least_bytes);
+    if (result->status != LOCH_OK)
+        snprintf(result->sentence, sizeof result->sentence, "%s", loch_error_get()->sentence);
+    return result->status == LOCH_OK;
 }
 
 /* Limits are whole granules: a pool holds nothing smaller. */
@@ -63,27 +55,25 @@ static void measure_set_limit(fleet_program *program, const fleet_kind *kind)
     if (!program->limit_bytes) program->limit_bytes = unit; /* a program without memory; 0 means no limit */
 }
 
-int fleet_programs_measure(fleet_programs *programs, const fleet_kind *kind, fleet_fit fit, size_t threads)
+int fleet_programs_measure(fleet_programs *programs, const fleet_kind *kind, fleet_fit fit, size_t workers)
 {
-    measure_state state = {.programs = programs, .kind = kind, .fit = fit};
-    pthread_t others[FLEET_PROGRAMS_MAX];
-    size_t started = 0;
+    const size_t bytes = programs->count * sizeof(measure_result);
+    measure_state state = {programs, kind, fit, fleet_shared_alloc(bytes)};
+    fleet_effort effort;
     int code = TOOL_DONE;
-    state.results = calloc(programs->count + 1, sizeof *state.results); /* never of 0 bytes */
     if (!state.results) return tool_fail("there is no memory for the programs");
-    while (started + 1 < threads && started + 1 < programs->count &&
-           pthread_create(&others[started], NULL, measure_thread, &state) == 0)
-        started++;
-    tool_progress progress = {.label = "measuring", .total = programs->count};
-    measure_programs(&state, tool_progress_is_wanted() ? &progress : NULL);
-    for (size_t i = 0; i < started; i++)
-        pthread_join(others[i], NULL);
-    tool_progress_end(&progress);
+    const loch_status status =
+        fleet_workers_run(workers, programs->count, "measuring", measure_program, &state, &effort);
     for (size_t i = 0; i < programs->count && code == TOOL_DONE; i++) {
+        fleet_program *program = &programs->list[i];
         if (state.results[i].status != LOCH_OK) code = tool_fail("%s", state.results[i].sentence);
-        measure_set_limit(&programs->list[i], kind);
+        program->alone = state.results[i].alone;
+        program->least_bytes = state.results[i].least_bytes;
+        measure_set_limit(program, kind);
+        fleet_program_shrink(program);
     }
-    free(state.results);
+    if (code == TOOL_DONE && status != LOCH_OK) code = tool_fail_status(status);
+    fleet_shared_free(state.results, bytes);
     return code;
 }
 

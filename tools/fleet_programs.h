@@ -20,8 +20,8 @@ typedef struct fleet_programs {
  * fleet_programs_free in either case. */
 int fleet_programs_load(fleet_programs *programs, const fleet_mix *mix);
 
-/* Measures all programs on several threads, and sets their limits. */
-int fleet_programs_measure(fleet_programs *programs, const fleet_kind *kind, fleet_fit fit, size_t threads);
+/* Measures all programs in several processes, and sets their limits. */
+int fleet_programs_measure(fleet_programs *programs, const fleet_kind *kind, fleet_fit fit, size_t workers);
 
 void fleet_programs_free(fleet_programs *programs);
 

@@ -1,53 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Devices are independent once the plan is made: each thread takes the next device that nobody has taken. Outcomes are
- * stored by device and added up in order of devices, so the sum does not depend on the threads. */
+/* Devices are independent once the plan is made. Outcomes are stored by device and added up in order of devices, so the
+ * sum does not depend on which process ran which device. */
 #include "fleet_run.h"
-#include "tool.h"
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct run_state {
     const fleet_work *work;
-    fleet_outcome *outcomes;
-    atomic_size_t next, done;
-    atomic_bool has_failed; /* no further device is taken */
+    fleet_outcome *outcomes; /* shared with the other processes */
 } run_state;
 
-static void run_devices(run_state *state, tool_progress *progress)
+static bool run_device(size_t device, void *user)
 {
-    const size_t count = state->work->plan->devices;
-    size_t device;
-    while (!atomic_load(&state->has_failed) && (device = atomic_fetch_add(&state->next, 1)) < count) {
-        if (state->work->plan->first[device] != FLEET_NO_STINT) {
-            fleet_device_run(state->work, device, &state->outcomes[device]);
-            if (state->outcomes[device].status != LOCH_OK) atomic_store(&state->has_failed, true);
-        }
-        const size_t done = atomic_fetch_add(&state->done, 1) + 1;
-        if (progress) tool_progress_show(progress, done);
-    }
-}
-
-static void *run_thread(void *user)
-{
-    run_devices(user, NULL);
-    return NULL;
-}
-
-/* The calling thread works, too. Fewer threads than asked for do the same work. */
-static void run_threads(run_state *state, size_t threads)
-{
-    pthread_t *others = calloc(threads, sizeof *others);
-    size_t started = 0;
-    while (others && started + 1 < threads && pthread_create(&others[started], NULL, run_thread, state) == 0)
-        started++;
-    tool_progress progress = {.label = "devices", .total = state->work->plan->devices};
-    run_devices(state, tool_progress_is_wanted() ? &progress : NULL);
-    for (size_t i = 0; i < started; i++)
-        pthread_join(others[i], NULL);
-    tool_progress_end(&progress);
-    free(others);
+    const run_state *state = user;
+    if (state->work->plan->first[device] == FLEET_NO_STINT) return true;
+    fleet_device_run(state->work, device, &state->outcomes[device]);
+    return state->outcomes[device].status == LOCH_OK;
 }
 
 static void run_add(fleet_total *total, const fleet_outcome *outcome)
@@ -73,23 +41,21 @@ static void run_add(fleet_total *total, const fleet_outcome *outcome)
     if (outcome->stints) total->held[total->held_count++] = outcome->peak_held;
 }
 
-loch_status fleet_run(const fleet_work *work, size_t threads, fleet_total *out)
+loch_status fleet_run(const fleet_work *work, size_t workers, fleet_total *out)
 {
-    const size_t devices = work->plan->devices;
-    run_state state = {.work = work, .outcomes = calloc(devices, sizeof *state.outcomes)};
+    const size_t devices = work->plan->devices, bytes = devices * sizeof(fleet_outcome);
+    run_state state = {.work = work, .outcomes = fleet_shared_alloc(bytes)};
     *out = (fleet_total){.held = calloc(devices, sizeof *out->held)};
     if (!state.outcomes || !out->held) {
-        free(state.outcomes);
+        fleet_shared_free(state.outcomes, bytes);
         return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no host memory for %zu devices", devices);
     }
-    const uint64_t start_ns = loch_host_now_ns();
-    run_threads(&state, threads);
-    out->elapsed_ns = loch_host_now_ns() - start_ns;
+    const loch_status status = fleet_workers_run(workers, devices, "devices", run_device, &state, &out->effort);
     for (size_t i = 0; i < devices; i++)
         run_add(out, &state.outcomes[i]);
     fleet_sort(out->held, out->held_count);
-    free(state.outcomes);
-    if (out->sum.status == LOCH_OK) return LOCH_OK;
+    fleet_shared_free(state.outcomes, bytes);
+    if (status != LOCH_OK || out->sum.status == LOCH_OK) return status;
     return loch_error_set(out->sum.status, NULL, 0, "%s", out->sum.sentence);
 }
 
