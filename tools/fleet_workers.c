@@ -93,5 +93,5 @@ loch_status fleet_workers_run(size_t workers, size_t count, const char *label, f
     out->peak_bytes = atomic_load(&state->peak_bytes);
     fleet_shared_free(state, sizeof *state);
     if (is_complete) return LOCH_OK;
-    return loch_error_set(LOCH_E_BUSY, NULL, 0, "a process of the fleet was ended before its work was done");
+    return loch_error_set(LOCH_E_CANCELLED, NULL, 0, "a process of the fleet was ended before its work was done");
 }

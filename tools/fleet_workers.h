@@ -28,7 +28,7 @@ typedef struct fleet_effort {
 
 /* Does the pieces 0 to `count` - 1 in `workers` processes, this one among them: each takes the next piece that no other
  * has taken. There must be no other thread. `label` names the pieces in the line of progress. E_HOST_MEMORY: no shared
- * memory. E_BUSY: a process ended before it was done. */
+ * memory. E_CANCELLED: a process ended before it was done. */
 loch_status fleet_workers_run(size_t workers, size_t count, const char *label, fleet_piece *work, void *user,
                               fleet_effort *out);
 

@@ -142,4 +142,7 @@ int tool_bench_sleep(const tool_bench_options *options);
 /* Measures what the recorder adds to allocations and frees. */
 int tool_bench_record(const tool_bench_options *options);
 
+/* Measures what a simulated device of `loch fleet` costs, in a small fleet and in a large one. */
+int tool_bench_fleet(const tool_bench_options *options);
+
 #endif
