@@ -13,9 +13,9 @@
 #define FLEET_RATE_MAX 1e6
 #define FLEET_SECONDS_MAX (366 * 86400.0)
 #define FLEET_LAG_US_MAX 1e12
-#define FLEET_RAISES_MAX 16 /* times that limits are raised while memory is refused to too many requests */
-#define FLEET_RAISE_PART 50 /* by this part of a limit */
-#define FLEET_LESS 0.9      /* and an overcommit is lowered to this part of it first */
+#define FLEET_CHANGES_MAX 24 /* of limits and overcommit, while memory is refused to too many requests */
+#define FLEET_RAISE_PART 50  /* limits are raised by this part */
+#define FLEET_OVER_MIN 0.02  /* a smaller overcommit is none */
 
 typedef struct fleet_command {
     fleet_mix mix;
@@ -211,19 +211,21 @@ static int fleet_search_once(const fleet_command *command, const fleet_question 
     switch (fleet_find(demand, &goal, most, &devices)) {
     case FLEET_FOUND: return fleet_simulate(command, question, demand, devices, out);
     case FLEET_FOUND_NONE:
-        return tool_fail("%zu devices do not meet the goal%s", most, demand->is_shared ? "" : " without sharing");
+        return tool_fail("no fleet of up to %zu devices meets the goal%s", most,
+                         demand->is_shared ? "" : " without sharing");
     case FLEET_FOUND_TOO_MANY: return tool_fail("more than %d requests would arrive", FLEET_REQUESTS_MAX);
     default: return tool_fail("there is no memory for the plan");
     }
 }
 
-/* Makes it less likely that memory is refused: lowers the overcommit, then raises the limits that the mix does not set.
+/* Makes it less likely that memory is refused: halves the overcommit, then raises the limits that the mix does not set.
  * Returns false if nothing is left to change. */
 static bool fleet_relax(fleet_command *command, const fleet_question *question, fleet_demand *demand)
 {
     bool has_changed = false;
     if (command->overcommit > 1) {
-        command->overcommit = command->overcommit * FLEET_LESS > 1 ? command->overcommit * FLEET_LESS : 1;
+        const double over = (command->overcommit - 1) / 2;
+        command->overcommit = over > FLEET_OVER_MIN ? 1 + over : 1;
         demand->budget_bytes = (uint64_t)((double)question->limit_bytes * command->overcommit);
         return true;
     }
@@ -241,10 +243,10 @@ static bool fleet_relax(fleet_command *command, const fleet_question *question, 
 /* Looks for the number of devices, and for limits with which memory is not refused too often. */
 static int fleet_search(fleet_command *command, const fleet_question *question, fleet_demand *demand, fleet_result *out)
 {
-    for (int raises = 0;; raises++) {
+    for (int changes = 0;; changes++) {
         const int code = fleet_search_once(command, question, demand, out);
         if (code != TOOL_DONE || !demand->is_shared || fleet_result_lost(out) <= command->lost) return code;
-        if (raises == FLEET_RAISES_MAX || !fleet_relax(command, question, demand)) return code;
+        if (changes == FLEET_CHANGES_MAX || !fleet_relax(command, question, demand)) return code;
         fleet_total_free(&out->total);
     }
 }

@@ -23,7 +23,7 @@ static void write_program(const char *path, unsigned number)
     size_t live[64], count = 0, next = 0;
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    for (size_t step = 0; step < 4000; step++) {
+    for (size_t step = 0; step < 2000; step++) {
         const size_t time_us = 60 * step, stream = number == 1 ? test_random_below(&random, 2) : 0;
         if (count < 64 && test_random_below(&random, 100) < 55) {
             const size_t bytes = (size_t)1 << test_random_below(&random, 25);
@@ -37,7 +37,7 @@ static void write_program(const char *path, unsigned number)
             live[at] = live[--count];
         }
     }
-    fprintf(file, "a %zu 0 0 %d\n", next, 60 * 4000); /* an empty block, and some are never freed */
+    fprintf(file, "a %zu 0 0 %d\n", next, 60 * 2000); /* an empty block, and some are never freed */
     fclose(file);
 }
 
