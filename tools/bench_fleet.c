@@ -2,7 +2,7 @@
 /* `loch bench fleet`: what it costs to simulate a device of a fleet, and whether that cost grows with the fleet.
  *
  * The programs are the traces that are named, one a device, in turns. So a small and a large fleet run the same mix.
- * Every run is compared with `loch replay`. Small fleets run before and after the large one, and their median counts. */
+ * Every run is compared with `loch replay`. Small fleets run before and after the large one; their median counts. */
 #include "fleet_programs.h"
 #include "fleet_run.h"
 #include "json.h"

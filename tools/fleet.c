@@ -15,7 +15,7 @@
 #define FLEET_LAG_US_MAX 1e12
 #define FLEET_CHANGES_MAX 24 /* of limits and overcommit, while memory is refused to too many requests */
 #define FLEET_RAISE_PART 50  /* limits are raised by this part */
-#define FLEET_OVER_MIN 0.02  /* a smaller overcommit is none */
+#define FLEET_OVER_MIN 0.02  /* a smaller overcommit does not count */
 
 typedef struct fleet_command {
     fleet_mix mix;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One device of a fleet. Its programs run in simulated time, in slices: a slice is the part of a trace between two marks
- * of the clock, which are at least 100 microseconds apart. The program whose next slice is due first runs it; of two that
- * are due at one time, the one that started first. So the order of the calls depends on the plan alone.
+/* One device of a fleet. Its programs run in simulated time, in slices: a slice is the part of a trace between two
+ * marks of the clock, which are at least 100 microseconds apart. The program whose next slice is due first runs it; of
+ * two that are due at one time, the one that started first. So the order of the calls depends on the plan alone.
  *
  * A device has its own time: that of the fleet times the device's speed. Programs and queued work are faster or slower
  * alike, so a pool decides the same on a fast device as on a slow one.
@@ -10,9 +10,9 @@
  *   program A             slice     slice      slice      end: frees its blocks, releases its pool
  *   program B                  start     slice       slice
  *
- * Without sharing, each program opens the device and closes it, as the processes of a real device would, and has a pool
- * of its own: it runs as in `loch replay`. With sharing, the device stays open, and the programs have child pools of one
- * pool.
+ * Without sharing, each program opens the device and closes it, as the processes of a real device would, and has a
+ * pool of its own: it runs as in `loch replay`. With sharing, the device stays open, and the programs have child pools
+ * of one pool.
  *
  * One thread of one process runs a device from beginning to end, without another device beside it (fleet_workers.h). */
 #include "fleet_device.h"

@@ -18,8 +18,8 @@ typedef enum fleet_found {
     FLEET_FOUND_TOO_MANY /* more requests than a plan has room for */
 } fleet_found;
 
-/* Looks for the smallest number of devices, up to `most`, whose plan meets the goal. Doubles the number until the goal is
- * met, and bisects then: more devices are taken to be at least as good. */
+/* Looks for the smallest number of devices, up to `most`, whose plan meets the goal. Doubles the number until the goal
+ * is met, and bisects then: more devices are taken to be at least as good. */
 fleet_found fleet_find(const fleet_demand *demand, const fleet_goal *goal, size_t most, size_t *out_devices);
 
 #endif

@@ -2,7 +2,6 @@
 #include "fleet_mix.h"
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,16 +73,15 @@ static bool mix_parse_compute(const char *text, uint64_t *out)
 
 /* --- entries --- */
 
-static bool mix_fail(fleet_mix *mix, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static bool mix_fail(fleet_mix *mix, const char *format, ...)
+/* Ignores the length of a sentence: a long one is cut. */
+static bool mix_refuse(int length)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(mix->error, sizeof mix->error, format, arguments);
-    va_end(arguments);
+    (void)length;
     return false;
 }
+
+/* Notes why a mix is refused; false. */
+#define MIX_FAIL(mix, ...) mix_refuse(snprintf((mix)->error, sizeof(mix)->error, __VA_ARGS__))
 
 static bool mix_has_name(const fleet_mix *mix, const char *name)
 {
@@ -109,12 +107,12 @@ static void mix_name(const fleet_mix *mix, fleet_entry *entry)
 static fleet_entry *mix_append(fleet_mix *mix)
 {
     if (mix->count == FLEET_PROGRAMS_MAX) {
-        mix_fail(mix, "a mix has at most %d programs", FLEET_PROGRAMS_MAX);
+        MIX_FAIL(mix, "a mix has at most %d programs", FLEET_PROGRAMS_MAX);
         return NULL;
     }
     if (!mix->entries) mix->entries = calloc(FLEET_PROGRAMS_MAX, sizeof *mix->entries);
     if (!mix->entries) {
-        mix_fail(mix, "there is no memory for the mix");
+        MIX_FAIL(mix, "there is no memory for the mix");
         return NULL;
     }
     mix->entries[mix->count] = (fleet_entry){.weight = 1};
@@ -129,11 +127,11 @@ bool fleet_mix_add(fleet_mix *mix, const char *program)
         if (strchr(colon, '/')) /* a folder with a colon in its name */
             colon = NULL;
         else
-            return mix_fail(mix, "\"%s\" is not a weight", colon + 1);
+            return MIX_FAIL(mix, "\"%s\" is not a weight", colon + 1);
     }
-    if (weight <= 0) return mix_fail(mix, "the weight of a program is above 0");
+    if (weight <= 0) return MIX_FAIL(mix, "the weight of a program is above 0");
     const size_t length = colon ? (size_t)(colon - program) : strlen(program);
-    if (!length || length >= FLEET_PATH_MAX) return mix_fail(mix, "\"%.64s\" does not name a trace", program);
+    if (!length || length >= FLEET_PATH_MAX) return MIX_FAIL(mix, "\"%.64s\" does not name a trace", program);
     fleet_entry *entry = mix_append(mix);
     if (!entry) return false;
     memcpy(entry->path, program, length);
@@ -184,7 +182,7 @@ static bool mix_read_path(fleet_mix *mix, const mix_reader *reader, fleet_entry 
 {
     const size_t folder = *reader->word == '/' ? 0 : reader->folder, length = strlen(reader->word);
     if (!length || folder + length >= sizeof entry->path)
-        return mix_fail(mix, "%s: line %u: the name of the trace is %s", reader->path, reader->line,
+        return MIX_FAIL(mix, "%s: line %u: the name of the trace is %s", reader->path, reader->line,
                         length ? "too long" : "empty");
     memcpy(entry->path, reader->path, folder);
     memcpy(entry->path + folder, reader->word, length + 1);
@@ -206,11 +204,11 @@ static bool mix_read_property(fleet_mix *mix, const mix_reader *reader, fleet_en
         is_good = value[1] && strlen(value + 1) < sizeof entry->name;
         if (is_good) memcpy(entry->name, value + 1, strlen(value + 1) + 1);
     } else {
-        return mix_fail(mix, "%s: line %u: \"%.64s\" is not weight=, limit=, compute= or name=", reader->path,
+        return MIX_FAIL(mix, "%s: line %u: \"%.64s\" is not weight=, limit=, compute= or name=", reader->path,
                         reader->line, word);
     }
     return is_good ||
-           mix_fail(mix, "%s: line %u: \"%.64s\" has a value that is not understood", reader->path, reader->line, word);
+           MIX_FAIL(mix, "%s: line %u: \"%.64s\" has a value that is not understood", reader->path, reader->line, word);
 }
 
 /* Reads a line that is not empty; its first word is in the reader. */
@@ -222,11 +220,11 @@ static bool mix_read_line(fleet_mix *mix, mix_reader *reader)
     int found;
     while ((found = mix_next_word(reader)) > 0)
         if (!mix_read_property(mix, reader, entry)) return false;
-    if (found < 0) return mix_fail(mix, "%s: line %u: a word is not ended or not text", reader->path, reader->line);
+    if (found < 0) return MIX_FAIL(mix, "%s: line %u: a word is not ended or not text", reader->path, reader->line);
     if (!*entry->name)
         mix_name(mix, entry);
     else if (mix_has_name(mix, entry->name))
-        return mix_fail(mix, "%s: line %u: there are two programs \"%s\"", reader->path, reader->line, entry->name);
+        return MIX_FAIL(mix, "%s: line %u: there are two programs \"%s\"", reader->path, reader->line, entry->name);
     mix->count++;
     return true;
 }
@@ -241,7 +239,7 @@ bool fleet_mix_parse(fleet_mix *mix, const char *text, size_t bytes, const char 
         reader.end = newline ? newline : end;
         reader.line++;
         const int found = mix_next_word(&reader);
-        if (found < 0) return mix_fail(mix, "%s: line %u: a word is not ended or not text", path, reader.line);
+        if (found < 0) return MIX_FAIL(mix, "%s: line %u: a word is not ended or not text", path, reader.line);
         if (found && !mix_read_line(mix, &reader)) return false;
     }
     return true;
@@ -250,16 +248,16 @@ bool fleet_mix_parse(fleet_mix *mix, const char *text, size_t bytes, const char 
 bool fleet_mix_load(fleet_mix *mix, const char *path)
 {
     FILE *file = fopen(path, "re");
-    if (!file) return mix_fail(mix, "%s: %s", path, strerror(errno));
+    if (!file) return MIX_FAIL(mix, "%s: %s", path, strerror(errno));
     char *text = malloc(FLEET_MIX_BYTES_MAX + 1);
     const size_t bytes = text ? fread(text, 1, FLEET_MIX_BYTES_MAX + 1, file) : 0;
     bool is_good;
     if (!text)
-        is_good = mix_fail(mix, "there is no memory for the mix");
+        is_good = MIX_FAIL(mix, "there is no memory for the mix");
     else if (ferror(file))
-        is_good = mix_fail(mix, "%s: the file cannot be read", path);
+        is_good = MIX_FAIL(mix, "%s: the file cannot be read", path);
     else if (bytes > FLEET_MIX_BYTES_MAX)
-        is_good = mix_fail(mix, "%s: a mix is a small text; traces are named in it or by --program", path);
+        is_good = MIX_FAIL(mix, "%s: a mix is a small text; traces are named in it or by --program", path);
     else
         is_good = fleet_mix_parse(mix, text, bytes, path);
     free(text);

@@ -7,8 +7,8 @@
  *   repair    the device has its whole room
  *
  * After each event, the head of the line starts on the first device that has room for it, as long as there is one.
- * Nobody overtakes: a large program at the head waits, and all others behind it. Taking the first device keeps the others
- * empty, so the number of devices that are used at all is small. */
+ * No request overtakes another: a large program at the head waits, and all others behind it. Taking the first device
+ * keeps the others empty, so the number of devices that are used at all is small. */
 #include "fleet_plan.h"
 #include "fleet_places.h"
 #include "fleet_queue.h"
@@ -115,6 +115,7 @@ static void plan_draw_programs(fleet_plan *plan, const fleet_demand *demand)
 {
     fleet_random random = fleet_random_start(demand->seed, PLAN_OF_PROGRAMS);
     double sums[FLEET_PROGRAMS_MAX], sum = 0;
+    if (!demand->needs_count) return;
     for (size_t i = 0; i < demand->needs_count; i++)
         sums[i] = sum += demand->needs[i].weight;
     for (size_t i = 0; i < plan->requests_count; i++)

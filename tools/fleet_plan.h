@@ -2,9 +2,9 @@
 /* Plans which device runs which request, and when. This is the model of time: requests arrive, wait in one queue, run
  * for as long as their program was recorded, end; devices fail and come back. Nothing here touches a pool.
  *
- * The plan is one sequence of events in simulated time, so it does not depend on the number of processes. Each device then runs its own
- * part of it on a real pool (fleet_device.h), independently of the others. Memory that is refused there does not change
- * the plan: the request is lost, and its place stays taken until its planned end. */
+ * The plan is one sequence of events in simulated time, so it does not depend on the number of processes. Each device
+ * then runs its own part of it on a real pool (fleet_device.h), independently of the others. Memory that is
+ * refused there does not change the plan: the request is lost, and its place stays taken until its planned end. */
 #ifndef LOCH_TOOL_FLEET_PLAN_H
 #define LOCH_TOOL_FLEET_PLAN_H
 

@@ -27,7 +27,8 @@ loch_status fleet_kind_read(fleet_kind *kind)
     loch_device_properties properties = {.size = sizeof properties};
     loch_device *device;
     if (strncmp(kind->device, "sim:", 4) != 0)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a fleet has simulated devices, and %s is none", kind->device);
+        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a fleet has simulated devices, and %s is not simulated",
+                              kind->device);
     for (size_t i = 0; i < sizeof set / sizeof *set; i++)
         if (strstr(kind->device, set[i]))
             return loch_error_set(LOCH_E_INVALID, NULL, 0, "a device of a fleet cannot have the option %s", set[i] + 1);

@@ -41,8 +41,8 @@ loch_status fleet_kind_read(fleet_kind *kind);
 /* Reads the trace of an entry. Returns false after a line on standard error. */
 bool fleet_program_load(fleet_program *program, const fleet_entry *entry);
 
-/* Runs the program by the code of `loch replay` on a device of its own. E_DEVICE_MEMORY: the program does not fit on such
- * a device. */
+/* Runs the program by the code of `loch replay` on a device of its own. E_DEVICE_MEMORY: the program does not fit on
+ * such a device. */
 loch_status fleet_program_measure(const fleet_program *program, const fleet_kind *kind, fleet_figures *out);
 
 /* Looks for the least limit with which the program runs on a device of its own. `alone` is what it does without one. */

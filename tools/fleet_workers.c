@@ -50,7 +50,7 @@ static pid_t workers_start(workers_state *state, size_t count, fleet_piece *work
 {
     const pid_t parent = getpid(), child = fork();
     if (child) return child;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody would read its results */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* its results would be lost */
     if (getppid() == parent) {
         workers_loop(state, count, work, user, NULL);
         workers_note_memory(state);

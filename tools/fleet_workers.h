@@ -2,8 +2,8 @@
 /* Spreads independent pieces of work over several processes.
  *
  * Processes and not threads: a pool looks at its process. Only the first pools of a process reserve many addresses, for
- * example, so what a pool does would depend on the pools of other devices that happen to run at the same time. A process
- * runs one device at a time, so a device gives the same result in any of them. */
+ * example, so what a pool does would depend on the pools of other devices that happen to run at the same time. A
+ * process runs one device at a time, so a device gives the same result in any of them. */
 #ifndef LOCH_TOOL_FLEET_WORKERS_H
 #define LOCH_TOOL_FLEET_WORKERS_H
 
@@ -17,7 +17,8 @@ void *fleet_shared_alloc(size_t bytes);
 /* Frees memory of fleet_shared_alloc. NULL does nothing. */
 void fleet_shared_free(void *memory, size_t bytes);
 
-/* Does piece number `piece`. Results go to shared memory. Returns false to stop all workers after their present piece. */
+/* Does piece number `piece`. Results go to shared memory. Returns false to stop all workers after their present
+ * piece. */
 typedef bool fleet_piece(size_t piece, void *user);
 
 /* What the workers took. */

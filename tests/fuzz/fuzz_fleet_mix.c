@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Fuzz target: mixes of `loch fleet`. A mix that is read has entries that a fleet can use; one that is refused says why,
- * in one line. The text is in memory of its own size, so that a read behind it is found. */
+/* Fuzz target: mixes of `loch fleet`. A mix that is read has entries that a fleet can use; one that is refused says
+ * why, in one line. The text is in memory of its own size, so that a read behind it is found. */
 #include "fuzz.h"
 #include "fleet_mix.h"
 

@@ -191,8 +191,12 @@ static fleet_planned plan_shared(fleet_plan *plan, uint64_t budget_bytes, double
 
 static bool totals_are_equal(const fleet_total *a, const fleet_total *b)
 {
-    return !memcmp(&a->sum, &b->sum, sizeof a->sum) && a->held_count == b->held_count &&
-           !memcmp(a->held, b->held, a->held_count * sizeof *a->held) && a->devices_killing == b->devices_killing;
+    const fleet_outcome *x = &a->sum, *y = &b->sum;
+    return x->events == y->events && x->stints == y->stints && x->cut == y->cut && x->killed == y->killed &&
+           x->peak_held == y->peak_held && x->late_ns == y->late_ns && x->driver_ns == y->driver_ns &&
+           !memcmp(x->driver_calls, y->driver_calls, sizeof x->driver_calls) && !strcmp(x->sentence, y->sentence) &&
+           a->held_count == b->held_count && !memcmp(a->held, b->held, a->held_count * sizeof *a->held) &&
+           a->devices_killing == b->devices_killing;
 }
 
 /* Memory is short, so some programs are refused it; devices fail. The number of processes changes nothing. */

@@ -29,10 +29,10 @@ static void test_events_come_out_in_order(void **state)
         uint64_t number = 0;
         for (int step = 0; step < 2000; step++) {
             if (count < 400 && test_random_below(&random, 5) < 3) {
-                model[count] = (fleet_event){.time_ns = test_random_below(&random, 20),
-                                             .number = number++,
-                                             .kind = (uint32_t)test_random_below(&random, 4),
-                                             .subject = (uint32_t)test_random_next(&random)};
+                model[count].time_ns = test_random_below(&random, 20);
+                model[count].number = number++;
+                model[count].kind = (uint32_t)test_random_below(&random, 4);
+                model[count].subject = (uint32_t)test_random_next(&random);
                 assert_true(fleet_queue_put(&queue, model[count].time_ns, model[count].kind, model[count].subject));
                 count++;
             } else if (count) {
@@ -119,7 +119,7 @@ static void test_places_without_memory(void **state)
 #define DRAWS 200000
 
 /* Compares mean and shares with the distribution's own. The bounds are six times the standard error or more: a right
- * generator passes for all seeds that anybody will try. */
+ * generator passes with all seeds. */
 static void test_exponential_gaps(void **state)
 {
     (void)state;

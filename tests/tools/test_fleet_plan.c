@@ -113,8 +113,8 @@ static void check_room(const fleet_plan *plan, const fleet_demand *demand)
 static void check_requests(const fleet_plan *plan, const fleet_demand *demand)
 {
     uint64_t done = 0, given_up = 0, moved = 0, cut = 0;
-    uint32_t *tries = calloc(plan->requests_count, sizeof *tries);
-    bool *is_done = calloc(plan->requests_count, sizeof *is_done);
+    uint32_t *tries = calloc(plan->requests_count + 1, sizeof *tries); /* never of 0 bytes */
+    bool *is_done = calloc(plan->requests_count + 1, sizeof *is_done);
     assert_true(tries && is_done);
     for (size_t i = 0; i < plan->stints_count; i++) {
         const fleet_stint *stint = &plan->stints[i];
@@ -171,7 +171,7 @@ static void test_a_plan_keeps_its_promises(void **state)
     assert_true(moved > 0 && given_up > 0 && waited > 0); /* the cases occur */
 }
 
-/* Without failures nobody overtakes. */
+/* Without failures no request overtakes another. */
 static void test_requests_start_in_order(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Allocations of the program's own files, which fail on demand: these files are compiled with calloc, malloc and realloc
- * named as below (tests/CMakeLists.txt). */
+/* Allocations of the program's own files, which fail on demand: these files are compiled with calloc, malloc and
+ * realloc named as below (tests/CMakeLists.txt). */
 #ifndef LOCH_TEST_TOOL_HEAP_H
 #define LOCH_TEST_TOOL_HEAP_H
 
