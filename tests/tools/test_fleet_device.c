@@ -23,7 +23,7 @@ static void write_program(const char *path, unsigned number)
     size_t live[64], count = 0, next = 0;
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    for (size_t step = 0; step < 2000; step++) {
+    for (size_t step = 0; step < 800; step++) {
         const size_t time_us = 60 * step, stream = number == 1 ? test_random_below(&random, 2) : 0;
         if (count < 64 && test_random_below(&random, 100) < 55) {
             const size_t bytes = (size_t)1 << test_random_below(&random, 25);
@@ -37,7 +37,7 @@ static void write_program(const char *path, unsigned number)
             live[at] = live[--count];
         }
     }
-    fprintf(file, "a %zu 0 0 %d\n", next, 60 * 2000); /* an empty block, and some are never freed */
+    fprintf(file, "a %zu 0 0 %d\n", next, 60 * 800); /* an empty block, and some are never freed */
     fclose(file);
 }
 
@@ -89,8 +89,8 @@ static void test_every_device_gives_what_replay_gives(void **state)
                            .needs_count = PROGRAMS,
                            .budget_bytes = kind.total_bytes,
                            .seed = test_seed(32),
-                           .rate = 40,
-                           .duration_s = 1,
+                           .rate = 200,
+                           .duration_s = 0.1,
                            .speeds = 0.7};
     fleet_plan plan;
     fleet_total total;
@@ -157,12 +157,12 @@ static void test_limits_that_were_measured(void **state)
 
 /* --- sharing --- */
 
-/* Gives each program what it holds alone and a little more: a pool decides differently when its process is older. */
+/* Gives each program what it holds alone and a quarter more: a pool decides differently when its process is older. */
 static void widen_limits(uint64_t before[PROGRAMS])
 {
     for (size_t i = 0; i < PROGRAMS; i++) {
         before[i] = programs.list[i].limit_bytes;
-        programs.list[i].limit_bytes = programs.list[i].alone.peak_reserved / 50 * 51;
+        programs.list[i].limit_bytes = programs.list[i].alone.peak_reserved / 4 * 5;
     }
 }
 
@@ -179,8 +179,8 @@ static fleet_planned plan_shared(fleet_plan *plan, uint64_t budget_bytes, double
                                  .needs_count = PROGRAMS,
                                  .budget_bytes = budget_bytes,
                                  .seed = test_seed(33),
-                                 .rate = 60,
-                                 .duration_s = 1,
+                                 .rate = 90,
+                                 .duration_s = 0.3,
                                  .is_shared = true,
                                  .speeds = 0.3,
                                  .failures = failures,
@@ -206,7 +206,7 @@ static void test_any_number_of_processes_gives_one_result(void **state)
     const uint64_t total_bytes = 3 * programs.list[0].limit_bytes;
     fleet_plan plan;
     fleet_total first, total;
-    assert_int_equal(plan_shared(&plan, 3 * total_bytes, 3000), FLEET_PLANNED);
+    assert_int_equal(plan_shared(&plan, 3 * total_bytes, 60000), FLEET_PLANNED);
     assert_true(plan.failures > 0 && plan.moved > 0);
     fleet_work work = work_of(&plan, true);
     work.limit_bytes = total_bytes;
@@ -215,7 +215,7 @@ static void test_any_number_of_processes_gives_one_result(void **state)
     assert_true(first.sum.cut > 0 && first.sum.killed > 0);
     assert_true(first.sum.peak_held <= total_bytes);
     assert_true(*first.sum.sentence);
-    for (size_t workers = 2; workers <= 5; workers++) {
+    for (size_t workers = 2; workers <= 4; workers++) {
         CHECK_OK(fleet_run(&work, workers, &total));
         assert_true(totals_are_equal(&first, &total));
         fleet_total_free(&total);
@@ -327,20 +327,20 @@ static void test_a_device_without_host_memory(void **state)
     (void)state;
     fleet_plan plan;
     fleet_outcome outcome = {.status = LOCH_E_HOST_MEMORY};
-    assert_int_equal(plan_shared(&plan, kind.total_bytes, 3000), FLEET_PLANNED);
+    assert_int_equal(plan_shared(&plan, kind.total_bytes, 60000), FLEET_PLANNED);
     const fleet_work work = work_of(&plan, true);
     uint64_t failed = 0;
-    for (uint64_t left = 0; outcome.status == LOCH_E_HOST_MEMORY; left++) {
+    for (uint64_t left = 0; outcome.status == LOCH_E_HOST_MEMORY; left += 2) {
         tool_heap_left = left;
         fleet_device_run(&work, 0, &outcome);
-        if (tool_heap_left) break;
         tool_heap_left = UINT64_MAX;
+        if (outcome.status == LOCH_OK) break;
         assert_true(*outcome.sentence);
         failed++;
     }
     tool_heap_left = UINT64_MAX;
     CHECK_OK(outcome.status);
-    assert_true(failed > 10);
+    assert_true(failed > 4);
     fleet_plan_free(&plan);
 }
 
@@ -359,6 +359,7 @@ static void test_the_library_without_host_memory(void **state)
 {
     (void)state;
     test_faults faults = test_host_faults;
+    uint64_t limits[PROGRAMS];
     fleet_stint stints[2] = {{.program = 0, .next = 1}, {.program = 1, .next = FLEET_NO_STINT}};
     uint32_t first = 0;
     double speed = 1;
@@ -368,8 +369,10 @@ static void test_the_library_without_host_memory(void **state)
     stints[1].start_ns = stints[0].end_ns / 2;
     stints[1].end_ns = stints[1].start_ns + programs.list[1].duration_ns;
     work.is_checked = false;
-    faults.stride = 41;
+    widen_limits(limits); /* without a fault, no memory is refused */
+    faults.stride = 29;
     const test_rounds rounds = test_rounds_run(&faults, "a shared device", run_under_faults, &work);
+    restore_limits(limits);
     assert_true(rounds.places > 10);
     assert_true(rounds.felt > 0);
 }
