@@ -15,7 +15,7 @@ static const struct {
                   {"sleep", tool_bench_sleep},       {"behind-driver", tool_bench_behind},
                   {"small", tool_bench_small},       {"record", tool_bench_record},
                   {"read", tool_bench_read},         {"pinned", tool_bench_pinned},
-                  {"share", tool_bench_share}};
+                  {"share", tool_bench_share},       {"fleet", tool_bench_fleet}};
 
 /* Reads a number from 1 to `most`, and appends it to a list. Returns false if it is wrong or the list is full. */
 static bool bench_read_number(const char *text, size_t most, size_t *list, size_t *count)
@@ -103,11 +103,13 @@ const tool_command tool_bench = {
     "  sleep             pools that go to sleep and wake, beside plain copies\n"
     "  share             buffers shared with another process: exports, imports, releases\n"
     "  behind-driver     requests that fit, while another thread makes the driver map memory\n"
-    "  record            what the recorder adds to allocations and frees, and bytes of its file\n\n"
+    "  record            what the recorder adds to allocations and frees, and bytes of its file\n"
+    "  fleet             simulated devices of loch fleet that run the traces of --trace: 10 of them, and 1,000\n\n"
     "  --device DEVICE   where: cpu (default), cuda:0, sim:8GiB,backed, ...\n"
-    "  --trace FILE      pool: measures the events of a trace too; read: measures this file; may be given several "
-    "times\n"
-    "  --threads COUNT   threads, record: how many; may be given several times (default: 1, 2, 4, ...)\n"
+    "  --trace FILE      pool: measures the events of a trace too; read: measures this file; fleet: a program; may "
+    "be given several times\n"
+    "  --threads COUNT   threads, record: how many; may be given several times (default: 1, 2, 4, ...); fleet: "
+    "processes\n"
     "  --bytes SIZE      threads: of each block; may be given several times (default: 48, 4096, 65536)\n"
     "  --hand-over       threads: only blocks that one thread allocates and another frees\n"
     "  --quick           few repetitions, to see that it works; the figures are rough\n"

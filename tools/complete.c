@@ -29,6 +29,8 @@ typedef struct complete_item {
 static const struct {
     const char *command, *option, *values;
 } complete_lists[] = {{"convert", "--format", "text binary torch chrome folded metrics"},
+                      {"fleet", "--fit", "alone least"},
+                      {"fleet", "--sharing", "on off"},
                       {"plan", "--method", "auto fast greedy"},
                       {"replay", "--allocator", "pool planned direct libc"}};
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const tool_command *const commands[] = {&tool_info,    &tool_replay, &tool_report, &tool_stats, &tool_diff,
-                                               &tool_convert, &tool_bench,  &tool_top,    &tool_plan};
+                                               &tool_convert, &tool_bench,  &tool_top,    &tool_plan,  &tool_fleet};
 
 #define COMMANDS_COUNT (sizeof commands / sizeof *commands)
 

@@ -18,7 +18,7 @@ typedef struct tool_command {
 } tool_command;
 
 extern const tool_command tool_info, tool_replay, tool_bench, tool_convert, tool_stats, tool_diff, tool_report,
-    tool_top, tool_plan;
+    tool_top, tool_plan, tool_fleet;
 
 /* Runs `loch complete`: prints the words that can stand in the place of the last of `words` (complete.c). */
 int tool_complete(const tool_command *const *commands, size_t commands_count, int count, char **words);
@@ -141,5 +141,8 @@ int tool_bench_sleep(const tool_bench_options *options);
 
 /* Measures what the recorder adds to allocations and frees. */
 int tool_bench_record(const tool_bench_options *options);
+
+/* Measures what a simulated device of `loch fleet` costs, in a small fleet and in a large one. */
+int tool_bench_fleet(const tool_bench_options *options);
 
 #endif
