@@ -3,7 +3,7 @@
  * highest part, so a part is done once it is as low as the bound of the whole problem.
  *
  * The exact search of a part asks for a capacity. To find the smallest height, capacities between the bound and the
- * best height are tried with small limits of nodes: the bound itself, then from the best height downwards. A plan
+ * best height are tried with small limits of nodes: the bound itself in some rounds, then from the best height downwards. A plan
  * lowers the height, a proof raises the bound, and a round without either doubles the limits. So there is a better plan
  * early, and the bound in the end.
  *
@@ -26,6 +26,7 @@
 #define MAKE_SMALL_ROUNDS 16   /* fast rounds before the exact search */
 #define MAKE_NODES_MIN 16384   /* first limit of nodes for one capacity */
 #define MAKE_STEPS 5           /* capacities that are tried in one round */
+#define MAKE_LOW_EVERY 4       /* rounds of which one tries the lowest capacities too */
 #define MAKE_REPORT_NS 5000000 /* time between two reports */
 
 /* Buffers that are connected by their lives. */
@@ -281,10 +282,13 @@ static void make_minimise(make *m, make_part *part, const plan_part *built, plan
     /* Places between the bound and the best height, in 16ths. */
     static const uint8_t places[MAKE_STEPS] = {0, 12, 8, 4, 2};
     bool is_end = false;
-    for (uint64_t nodes = MAKE_NODES_MIN; low < high && !is_end && nodes < UINT64_MAX / 8; nodes *= 2) {
+    unsigned rounds = 0;
+    for (uint64_t nodes = MAKE_NODES_MIN; low < high && !is_end && nodes < UINT64_MAX / 8; nodes *= 2, rounds++) {
         for (int i = 0; i < MAKE_STEPS && low < high && !is_end; i++) {
             const uint64_t rest = (high - low) / grain - 1;
             if (i && (rest * places[i] / 16 == 0 || rest * places[i] / 16 == rest * places[i - 1] / 16)) continue;
+            /* The lowest of many places seldom have a plan: most rounds leave them out. */
+            if (rounds % MAKE_LOW_EVERY && rest > 8 && (i == 0 || i == MAKE_STEPS - 1)) continue;
             const uint64_t capacity = low + rest * places[i] / 16 * grain;
             const plan_answer answer = plan_search_run(search, (int64_t)capacity, nodes, offsets);
             if (answer == PLAN_FOUND) {
