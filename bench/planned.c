@@ -3,14 +3,15 @@
  *
  *     zcat bench/traces/diffusion.trace.gz | planned [DEVICE] [STEPS] [KIND]
  *
- * A step is the whole trace; the recorded steps are exact. With deviations, one allocation in so many deviates, in other
- * places in every step: it is missing, smaller, larger, followed by a new one, exchanged with the next one, or lives
- * longer or shorter. "branch": every fifth step leaves a part of the trace out and does another part twice. Prints for
- * each program: nanoseconds an event of the median step after planning; without deviations also those of the same loop
- * with calls that do nothing (branches and memory of the benchmark itself); the most reserved bytes of all these steps over
- * their most requested bytes, for the planned pool and for the plain pool; the same of single steps (median and worst
- * step); allocations that the plan served; driver calls; plans that were made; blocks whose contents were wrong. On the
- * cpu every block has its number in its first and last bytes, which is compared when it is freed. */
+ * A step is the whole trace; the recorded steps are exact. With deviations, one allocation in so many deviates, in
+ * other places in every step: it is missing, smaller, larger, followed by a new one, exchanged with the next one, or
+ * lives longer or shorter. "branch": every fifth step leaves a part of the trace out and does another part twice.
+ * Prints for each program: nanoseconds an event of the median step after planning; without deviations also those of
+ * the same loop with calls that do nothing (branches and memory of the benchmark itself); the most reserved bytes of
+ * all these steps over their most requested bytes, for the planned pool and for the plain pool; the same of single
+ * steps (median and worst step); allocations that the plan served; driver calls; plans that were made; blocks whose
+ * contents were wrong. On the cpu every block has its number in its first and last bytes, which is compared when it is
+ * freed. */
 #include <loch/plan.h>
 #include <loch/planned.h>
 #include <loch/driver.h>

@@ -356,12 +356,12 @@ static int fleet_command_run(int count, char **arguments)
 const tool_command tool_fleet = {
     "fleet",
     "simulates many devices, and says how many a mix of programs needs",
-    "Usage: loch fleet [MIX] [--program TRACE[:WEIGHT]]... --devices N [OPTION...]\n"
-    "       loch fleet [MIX] [--program TRACE[:WEIGHT]]... --find --arrivals RATE [OPTION...]\n\n"
+    "Usage: loch fleet [MIX] [--program PROGRAM]... --devices N [OPTION...]\n"
+    "       loch fleet [MIX] [--program PROGRAM]... --find --arrivals RATE [OPTION...]\n\n"
     "Simulates devices that run a mix of programs, each device with real pools on a simulated GPU.\n"
     "MIX is a text file with one program a line: TRACE [weight=N] [limit=BYTES] [compute=PERCENT%] [name=NAME].\n"
     "Memory is exact. Time is a model of what was measured on one GPU.\n\n"
-    "  --program FILE     a trace of the mix; FILE:3 has weight 3\n"
+    "  --program PROGRAM  a program of the mix: TRACE, or TRACE:3 for one with weight 3\n"
     "  --devices N        number of devices; with --find, the most\n"
     "  --find             finds the smallest number of devices that meets the goal, with and without sharing\n"
     "  --wait S           goal: so many seconds are the longest wait (default 1) ...\n"

@@ -3,9 +3,9 @@
  * highest part, so a part is done once it is as low as the bound of the whole problem.
  *
  * The exact search of a part asks for a capacity. To find the smallest height, capacities between the bound and the
- * best height are tried with small limits of nodes: the bound itself in some rounds, then from the best height downwards. A plan
- * lowers the height, a proof raises the bound, and a round without either doubles the limits. So there is a better plan
- * early, and the bound in the end.
+ * best height are tried with small limits of nodes: the bound itself in some rounds, then from the best height
+ * downwards. A plan lowers the height, a proof raises the bound, and a round without either doubles the limits. So
+ * there is a better plan early, and the bound in the end.
  *
  * Nothing but the end of the time limit depends on the clock or on the number of threads. */
 #include "make.h"

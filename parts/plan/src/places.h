@@ -18,9 +18,9 @@
  *    Then all taken slots are compared with it.
  *  - A block without a place, or whose place is taken, may be a guest: it lies where no slot is taken, in a slot behind
  *    those of the positions, and is late from the start. So slots that it overlaps are not handed out.
- *  - A region that can grow has memory behind that of the plan, for guests alone. It consists of units of
- *    whole handles. A guest may be a patch: free units, wherever they are, mapped once more in a row. A unit that is lent
- *    to a patch counts as taken memory.
+ *  - A region that can grow has memory behind that of the plan, for guests alone. It consists of units of whole
+ *    handles. A guest may be a patch: free units, wherever they are, mapped once more in a row. A unit that is lent to
+ *    a patch counts as taken memory.
  *  - All blocks of one region are handed out on one stream, and their memory is free in the order of that stream. A
  *    block with other uses is taken until events on the other streams have passed.
  *
@@ -180,8 +180,8 @@ uint32_t plan_places_kind(plan_places *places, const plan_key *key);
 
 /* --- guests: places_guest.c --- */
 
-/* Hands out memory of the plan that is free for `life` positions, or memory behind that of the plan, or a patch. NULL if
- * there is none, or the pool serves the block better. PLAN_NONE: the life is not known. */
+/* Hands out memory of the plan that is free for `life` positions, or memory behind that of the plan, or a patch. NULL
+ * if there is none, or the pool serves the block better. PLAN_NONE: the life is not known. */
 void *plan_places_invite(plan_places *places, const plan_key *key, loch_tag tag, uint32_t life);
 
 /* Adds `change` to the obstacles of all slots that addresses overlap, except `index`. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory of a region: a block of the pool that can grow behind the places of the plan, in units of whole handles. */
+/* The memory of a region: a block of the pool that can grow behind the places of the plan, in units of whole handles.
+ * */
 #include "places.h"
 #include "memory.h"
 #include <loch/virtual.h>

@@ -6,6 +6,7 @@
 #define LOCH_TEST_BUDGET_CONTRACT_H
 
 #include <loch/budget.h>
+#include <stdatomic.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -24,14 +25,14 @@ static void contract_end(void *self)
 
 static loch_status contract_create(loch_device *device, const char *kind, loch_allocator **out)
 {
-    static unsigned number; /* a case may have several */
+    static atomic_uint number; /* a case may have several, also of several threads */
     static const loch_allocator_ops ops = {.size = sizeof ops, .kind = "budgeted", .destroy = contract_end};
     const loch_budget_options options = {.size = sizeof options, .total_bytes = TEST_USER_CAPACITY, .wait_ns = 1000000};
     const loch_budget_member_options whole = {.size = sizeof whole, .minimum_bytes = TEST_USER_CAPACITY};
     contract_member *own = calloc(1, sizeof *own);
     loch_allocator *pool = NULL;
     char path[96];
-    snprintf(path, sizeof path, "/dev/shm/loch-contract-%ld-%u.budget", (long)getpid(), number++);
+    snprintf(path, sizeof path, "/dev/shm/loch-contract-%ld-%u.budget", (long)getpid(), atomic_fetch_add(&number, 1));
     *out = NULL;
     assert_non_null(own);
     loch_status status = loch_pool_create(device, NULL, NULL, &pool);

@@ -135,7 +135,8 @@ static inline void rig_close(rig *r)
     loch_stream_close(r->other);
 }
 
-/* Runs tests over all devices, and over one whose granules are so small that plans of these tests grow and have patches. */
+/* Runs tests over all devices, and over one whose granules are so small that plans of these tests grow and have
+ * patches. */
 static inline int rig_run_all(const struct CMUnitTest *tests, size_t count)
 {
     const int result = test_bed_run(tests, count);

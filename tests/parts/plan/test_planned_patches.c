@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Guests of plans that can grow: blocks that do not fit lie in memory behind the plan, or in patches of free memory of the
- * plan. Two addresses of one memory are seen by contents alone, so every block is written and compared as a whole. Sizes
- * are in granules, so that the tests run on a GPU too: LOCH_TEST_DEVICES=cuda:0. */
+/* Guests of plans that can grow: blocks that do not fit lie in memory behind the plan, or in patches of free memory of
+ * the plan. Two addresses of one memory are seen by contents alone, so every block is written and compared as a whole.
+ * Sizes are in granules, so that the tests run on a GPU too: LOCH_TEST_DEVICES=cuda:0. */
 #include "planned_rig.h"
 #include "planned.h"
 

@@ -16,11 +16,11 @@
  *  Steps are marked by loch_planned_step. A program that never calls it is recorded too: the period is found in the
  *  sequence of sizes, alignments and streams.
  *
- *  - An allocation that differs from the plan is served by its place in the plan if it fits there, by other memory of the
- *    plan that is free, also in pieces that are mapped together, by memory behind the plan, or by the pool. Such memory
- *    has other addresses in every step, and its mapping needs calls of the driver.
- *    The sequence is found again after allocations that are missing, new or in another order. A plan that fits badly
- *    for several steps is recorded and computed again.
+ *  - An allocation that differs from the plan is served by its place in the plan if it fits there, by other memory of
+ *    the plan that is free, also in pieces that are mapped together, by memory behind the plan, or by the pool. Such
+ *    memory has other addresses in every step, and its mapping needs calls of the driver. The sequence is found again
+ *    after allocations that are missing, new or in another order. A plan that fits badly for several steps is recorded
+ *    and computed again.
  *  - A place of the plan is handed out only if no live block overlaps it. Memory of the plan is used on one stream. A
  *    block that was freed on another stream, or with uses on further streams, keeps its place until these have passed.
  *  - Blocks that live longer than the plan's period, and blocks that were used on several streams while they were
