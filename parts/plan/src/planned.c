@@ -119,13 +119,15 @@ static void planned_begin_step(plan_places *places)
     places->misses = 0;
 }
 
-/* Gives memory of the pool back that served deviations of the last step, if it is much beside that of the plan. */
-static void planned_trim_deviations(loch_planned *planned)
+/* Gives memory of the pool back, if it is much beside that of the plan: what served deviations of the last step, and
+ * after the first steps of a plan the blocks of the recorded steps that lived on. */
+static void planned_trim_unused(loch_planned *planned)
 {
     const uint64_t deviations = planned_get(&planned->deviations);
     uint64_t height = 0, grown = 0;
-    if (deviations == planned->trimmed || !planned->places || planned->is_recording) return;
+    if (!planned->places || planned->is_recording || (deviations == planned->trimmed && !planned->fresh)) return;
     planned->trimmed = deviations;
+    if (planned->fresh) planned->fresh--;
     for (size_t i = 0; i < planned->places->regions_count; i++)
         height += planned->places->regions[i].bytes;
     for (size_t i = 0; i < planned->places->regions_count; i++)
@@ -151,7 +153,7 @@ loch_status loch_planned_step(loch_planned *planned)
     planned->is_marked = true;
     if (planned->places) planned_begin_step(planned->places);
     planned_reap(planned);
-    planned_trim_deviations(planned);
+    planned_trim_unused(planned);
     if (planned->is_recording) {
         if (!plan_log_step(&planned->log))
             planned_stop_recording(planned);

@@ -50,6 +50,7 @@ struct loch_planned {
     uint32_t judged;     /* deviations since it was judged */
     uint64_t judged_at;  /* allocations when it was judged */
     uint64_t trimmed;    /* deviations when memory of the pool was given back */
+    unsigned fresh;      /* steps of a new plan after which memory of the pool is given back too */
     planned_figure left, deviations, plans;
     _Atomic(planned_tag *) tags; /* of all tags, from the first block that has one; NULL before */
     _Atomic loch_status status;

@@ -7,6 +7,7 @@
 #define PLANNED_PATIENCE_MAX (1u << 20)
 #define PLANNED_BAD_SHARE 16   /* a plan is bad if one of so many allocations deviates */
 #define PLANNED_STEPS_MAX 1024 /* steps to record after plans that could not be made */
+#define PLANNED_FRESH_STEPS 8 /* steps until the blocks of the recorded steps are freed and their streams have passed */
 
 void planned_choose(loch_planned *planned)
 {
@@ -125,6 +126,7 @@ static bool planned_make(loch_planned *planned, plan_source *source)
     planned_reset_marks(planned);
     planned->judged = 0;
     planned->judged_at = planned_count_served(planned);
+    planned->fresh = PLANNED_FRESH_STEPS;
     planned_trim_pool(planned);
     return true;
 }

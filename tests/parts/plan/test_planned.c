@@ -265,6 +265,37 @@ static void test_blocks_that_live_into_the_next_step(void **state)
     }
 }
 
+/* Blocks of the last recorded step live on in the pool. When they are freed, the pool gives their memory back: the plan
+ * has places for the next ones. */
+static void test_memory_of_the_recorded_steps_goes_back(void **state)
+{
+    rig r;
+    rig_open(&r, *state, NULL);
+    const size_t mib = (size_t)1 << 20;
+    for (size_t step = 0; step < 16; step++) {
+        CHECK_OK(loch_stream_sync(r.stream));
+        CHECK_OK(loch_planned_step(r.planned));
+        for (size_t i = 0; i < 4; i++) {
+            if (step) rig_free(&r, i);
+            rig_alloc(&r, 4 + i, 8 * mib);
+        }
+        for (size_t i = 0; i < 4; i++) {
+            rig_alloc(&r, i, 4 * mib);
+            rig_free(&r, 4 + i);
+        }
+    }
+    loch_planned_info info = {.size = sizeof info};
+    loch_pool_info pool = {.size = sizeof pool};
+    CHECK_OK(loch_planned_get_info(r.planned, &info));
+    CHECK_OK(loch_pool_get_info(r.pool, &pool));
+    assert_int_equal(info.plans, 1);
+    assert_true(info.height >= 32 * mib);
+    assert_in_range(pool.reserved_bytes, info.height, info.height + 2 * mib);
+    for (size_t i = 0; i < 4; i++)
+        rig_free(&r, i);
+    rig_close(&r);
+}
+
 static void test_blocks_that_stay_are_left_to_the_pool(void **state)
 {
     rig r;
@@ -667,6 +698,7 @@ int main(void)
         cmocka_unit_test(test_a_late_block_keeps_its_place),
         cmocka_unit_test(test_a_leak_over_steps),
         cmocka_unit_test(test_blocks_that_live_into_the_next_step),
+        cmocka_unit_test(test_memory_of_the_recorded_steps_goes_back),
         cmocka_unit_test(test_blocks_that_stay_are_left_to_the_pool),
         cmocka_unit_test(test_two_streams_have_memory_of_their_own),
         cmocka_unit_test(test_a_request_on_another_stream_comes_from_the_pool),
