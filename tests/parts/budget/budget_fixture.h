@@ -32,6 +32,22 @@ BUDGET_UNUSED static int budget_folder_end(void **state)
     return rmdir(budget_folder_name);
 }
 
+BUDGET_UNUSED static loch_device *budget_device; /* BUDGET_DEVICE, while a group runs */
+
+/* A group's setup: opens the device and makes a folder. */
+BUDGET_UNUSED static int budget_begin(void **state)
+{
+    if (loch_device_open(BUDGET_DEVICE, &budget_device) != LOCH_OK) return -1;
+    return budget_folder_begin(state);
+}
+
+/* Its end: closes the device; the folder must be empty. */
+BUDGET_UNUSED static int budget_end(void **state)
+{
+    loch_device_release(budget_device);
+    return budget_folder_end(state);
+}
+
 BUDGET_UNUSED static bool budget_is_there(void)
 {
     return access(budget_path, F_OK) == 0;

@@ -12,8 +12,6 @@
 
 #define PLACES_MAX 5000
 
-static loch_device *device;
-
 /* --- faults --- */
 
 static _Thread_local bool is_counted; /* calls of this thread */
@@ -106,7 +104,7 @@ static void program(bool may_fail)
     loch_budget_member_info member_info = {.size = sizeof member_info};
     loch_allocator *pool = NULL;
     void *block = NULL;
-    if (note(loch_pool_create(device, "pool", NULL, &pool), may_fail) &&
+    if (note(loch_pool_create(budget_device, "pool", NULL, &pool), may_fail) &&
         note(loch_budget_open(budget_path, &options, &budget), may_fail) &&
         note(loch_budget_member_create(budget, pool, NULL, &mine, &member), may_fail)) {
         (void)note(loch_alloc(pool, 40 * TEST_MIB, &block), may_fail);
@@ -169,23 +167,11 @@ static void calls_of_all_threads_fail_at_random(void **state)
     if (wrong) fail_msg("%s", wrong);
 }
 
-static int begin(void **state)
-{
-    if (loch_device_open(BUDGET_DEVICE, &device) != LOCH_OK) return -1;
-    return budget_folder_begin(state);
-}
-
-static int end(void **state)
-{
-    loch_device_release(device);
-    return budget_folder_end(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_fails_in_turn),
         cmocka_unit_test(calls_of_all_threads_fail_at_random),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, budget_begin, budget_end);
 }

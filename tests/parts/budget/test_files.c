@@ -10,8 +10,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-static loch_device *device;
-
 static const loch_budget_options join = {.size = sizeof join, .total_bytes = 64 * TEST_MIB};
 
 static void put_file(const void *data, size_t bytes, mode_t mode)
@@ -155,7 +153,7 @@ static void looking_changes_nothing(void **state)
     CHECK_FAILS(loch_budget_open(budget_path, &look, &eye), NOT_FOUND);
     assert_false(budget_is_there());
     loch_budget *budget = budget_open(64 * TEST_MIB, 0);
-    party p = party_begin(device, budget, "seen", 8 * TEST_MIB, 0);
+    party p = party_begin(budget_device, budget, "seen", 8 * TEST_MIB, 0);
     CHECK_OK(loch_budget_open(budget_path, &look_any, &eye));
     assert_string_equal(loch_budget_get_path(eye), budget_path);
     assert_int_equal(budget_info(eye).processes, 1);
@@ -194,7 +192,7 @@ static void use(loch_budget *budget, const party *p)
     assert_true(status == LOCH_OK || status == LOCH_E_CORRUPT || status == LOCH_E_UNSUPPORTED);
     (void)!loch_budget_member_prepare(p->member, TEST_MIB);
     loch_allocator *pool;
-    CHECK_OK(loch_pool_create(device, "second", NULL, &pool));
+    CHECK_OK(loch_pool_create(budget_device, "second", NULL, &pool));
     if (loch_budget_member_create(budget, pool, NULL, NULL, &second) == LOCH_OK) loch_budget_member_destroy(second);
     loch_allocator_release(pool);
 }
@@ -205,7 +203,7 @@ static void a_file_that_is_cut_short_gives_errors(void **state)
     static const off_t lengths[] = {BUDGET_FILE_BYTES - 1, 300, 256, 100, 0};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         loch_budget *budget = budget_open(64 * TEST_MIB, 5);
-        party p = party_begin(device, budget, "cut", 0, 0);
+        party p = party_begin(budget_device, budget, "cut", 0, 0);
         const int fd = other_opening();
         assert_int_equal(ftruncate(fd, lengths[i]), 0);
         use(budget, &p);
@@ -223,7 +221,7 @@ static void a_file_that_is_overwritten_gives_errors(void **state)
     static unsigned char noise[BUDGET_FILE_BYTES];
     for (size_t round = 0; round < 60; round++) {
         loch_budget *budget = budget_open(64 * TEST_MIB, 1);
-        party p = party_begin(device, budget, "struck", 0, 0);
+        party p = party_begin(budget_device, budget, "struck", 0, 0);
         const int fd = other_opening();
         const size_t place = round % 3 ? test_random_below(&random, 1024) : 256 + test_random_below(&random, 512);
         const size_t bytes = 1 + test_random_below(&random, round % 2 ? 16 : 2048);
@@ -325,18 +323,6 @@ static void files_of_the_dead_are_swept(void **state)
     }
 }
 
-static int begin(void **state)
-{
-    if (loch_device_open(BUDGET_DEVICE, &device) != LOCH_OK) return -1;
-    return budget_folder_begin(state);
-}
-
-static int end(void **state)
-{
-    loch_device_release(device);
-    return budget_folder_end(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,5 +337,5 @@ int main(void)
         cmocka_unit_test(names_lie_in_the_folder_of_the_user),
         cmocka_unit_test(files_of_the_dead_are_swept),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, budget_begin, budget_end);
 }

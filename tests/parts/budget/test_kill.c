@@ -8,8 +8,6 @@
 #define CALLS_MAX 2000
 #define SURVIVED_MAX 5 /* the number of calls is not the same each time: its thread makes some of them */
 
-static loch_device *device;
-
 /* --- the calls --- */
 
 static _Atomic long kill_at = -1; /* number of calls before the one that kills; -1 for none */
@@ -165,7 +163,7 @@ static void a_process_among_others_is_killed_at_each_call(void **state)
     (void)state;
     size_t kills = 0;
     loch_budget *budget = budget_open(TOTAL, 30000);
-    party other = party_begin(device, budget, "other", 0, 0);
+    party other = party_begin(budget_device, budget, "other", 0, 0);
     for (int is_after = 0; is_after < 2; is_after++)
         for (long at = 0, survived = 0; survived < SURVIVED_MAX; at++) {
             int sockets[2];
@@ -197,18 +195,6 @@ static void a_process_among_others_is_killed_at_each_call(void **state)
     assert_false(budget_is_there());
 }
 
-static int begin(void **state)
-{
-    if (loch_device_open(BUDGET_DEVICE, &device) != LOCH_OK) return -1;
-    return budget_folder_begin(state);
-}
-
-static int end(void **state)
-{
-    loch_device_release(device);
-    return budget_folder_end(state);
-}
-
 int main(int count, char **arguments)
 {
     victim_main(count, arguments);
@@ -216,5 +202,5 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_process_alone_is_killed_at_each_call),
         cmocka_unit_test(a_process_among_others_is_killed_at_each_call),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, budget_begin, budget_end);
 }

@@ -3,13 +3,11 @@
 #include "budget_fixture.h"
 #include <pthread.h>
 
-static loch_device *device;
-
 static void a_member_grows_as_its_pool_does(void **state)
 {
     (void)state;
     loch_budget *budget = budget_open(256 * TEST_MIB, 0);
-    party p = party_begin(device, budget, "grower", 0, 0);
+    party p = party_begin(budget_device, budget, "grower", 0, 0);
     void *blocks[6];
     for (size_t i = 0; i < 6; i++) {
         CHECK_OK(loch_alloc(p.pool, 32 * TEST_MIB, &blocks[i]));
@@ -40,7 +38,8 @@ static void the_sentence_says_who_has_what(void **state)
     char pid[32];
     void *held, *block = TEST_UNTOUCHED;
     loch_budget *budget = budget_open(128 * TEST_MIB, 30);
-    party a = party_begin(device, budget, "holder", 0, 0), b = party_begin(device, budget, "hungry", 0, 0);
+    party a = party_begin(budget_device, budget, "holder", 0, 0),
+          b = party_begin(budget_device, budget, "hungry", 0, 0);
     CHECK_OK(loch_alloc(a.pool, 100 * TEST_MIB, &held));
     CHECK_FAILS(loch_alloc(b.pool, 64 * TEST_MIB, &block), LIMIT);
     assert_null(block);
@@ -65,7 +64,8 @@ static void a_minimum_is_never_lent(void **state)
     (void)state;
     void *all, *block;
     loch_budget *budget = budget_open(128 * TEST_MIB, 20);
-    party a = party_begin(device, budget, "guarded", 64 * TEST_MIB, 0), b = party_begin(device, budget, "other", 0, 0);
+    party a = party_begin(budget_device, budget, "guarded", 64 * TEST_MIB, 0),
+          b = party_begin(budget_device, budget, "other", 0, 0);
     CHECK_FAILS(loch_alloc(b.pool, 80 * TEST_MIB, &all), LIMIT);
     BUDGET_AWAIT(loch_alloc(b.pool, 56 * TEST_MIB, &all) == LOCH_OK);
     const loch_request once = {.size = sizeof once, .bytes = 60 * TEST_MIB, .flags = LOCH_ALLOC_NO_RETRY};
@@ -83,13 +83,13 @@ static void borrowers_give_back_for_a_minimum(void **state)
     (void)state;
     void *blocks[4];
     loch_budget *budget = budget_open(128 * TEST_MIB, 30000);
-    party a = party_begin(device, budget, "borrower", 0, 0);
+    party a = party_begin(budget_device, budget, "borrower", 0, 0);
     for (size_t i = 0; i < 4; i++)
         CHECK_OK(loch_alloc(a.pool, 28 * TEST_MIB, &blocks[i]));
     for (size_t i = 1; i < 4; i++)
         CHECK_OK(loch_free(a.pool, blocks[i]));
     assert_true(party_pool_info(&a).reserved_bytes >= 112 * TEST_MIB); /* free, but the pool keeps it */
-    party b = party_begin(device, budget, "newcomer", 80 * TEST_MIB, 0);
+    party b = party_begin(budget_device, budget, "newcomer", 80 * TEST_MIB, 0);
     void *block;
     CHECK_OK(loch_alloc(b.pool, 76 * TEST_MIB, &block));
     assert_true(party_pool_info(&a).reserved_bytes <= 48 * TEST_MIB);
@@ -106,12 +106,12 @@ static void free_memory_goes_back_for_a_fair_share_and_no_further(void **state)
     (void)state;
     void *mine[8], *block;
     loch_budget *budget = budget_open(128 * TEST_MIB, 100);
-    party a = party_begin(device, budget, "first", 0, 0);
+    party a = party_begin(budget_device, budget, "first", 0, 0);
     for (size_t i = 0; i < 7; i++)
         CHECK_OK(loch_alloc(a.pool, 16 * TEST_MIB, &mine[i]));
     for (size_t i = 0; i < 7; i++)
         CHECK_OK(loch_free(a.pool, mine[i]));
-    party b = party_begin(device, budget, "second", 0, 0);
+    party b = party_begin(budget_device, budget, "second", 0, 0);
     BUDGET_AWAIT(loch_alloc(b.pool, 56 * TEST_MIB, &block) == LOCH_OK); /* its fair share is half */
     const size_t kept = party_pool_info(&a).reserved_bytes;
     assert_true(kept > 0 && kept <= 72 * TEST_MIB);
@@ -132,14 +132,14 @@ static void limits_and_weights(void **state)
     (void)state;
     void *block;
     loch_budget *budget = budget_open(128 * TEST_MIB, 20);
-    party a = party_begin(device, budget, "small", 0, 32 * TEST_MIB);
+    party a = party_begin(budget_device, budget, "small", 0, 32 * TEST_MIB);
     CHECK_FAILS(loch_alloc(a.pool, 40 * TEST_MIB, &block), LIMIT);
     assert_non_null(strstr(loch_error_get()->sentence, "limit of 32 MiB in budget \"test\""));
     const loch_budget_member_options heavy = {
         .size = sizeof heavy, .weight = 3, .minimum_bytes = 16 * TEST_MIB, .limit_bytes = 1000 * TEST_MIB};
     loch_budget_member *member;
     loch_allocator *pool;
-    CHECK_OK(loch_pool_create(device, "heavy", NULL, &pool));
+    CHECK_OK(loch_pool_create(budget_device, "heavy", NULL, &pool));
     CHECK_OK(loch_budget_member_create(budget, pool, "weighs", &heavy, &member));
     loch_budget_member_info info = {.size = sizeof info};
     CHECK_OK(loch_budget_member_get_info(member, &info));
@@ -160,7 +160,7 @@ static void prepared_bytes_need_no_retry(void **state)
     (void)state;
     void *block;
     loch_budget *budget = budget_open(256 * TEST_MIB, 20);
-    party a = party_begin(device, budget, "ready", 0, 0);
+    party a = party_begin(budget_device, budget, "ready", 0, 0);
     const loch_request once = {.size = sizeof once, .bytes = 128 * TEST_MIB, .flags = LOCH_ALLOC_NO_RETRY};
     CHECK_FAILS(loch_allocator_alloc(a.pool, &once, &block), LIMIT);
     CHECK_OK(loch_budget_member_prepare(a.member, 132 * TEST_MIB));
@@ -187,7 +187,7 @@ static void a_pool_gets_its_limit_back(void **state)
     const loch_pool_options limited = {.size = sizeof limited, .limit_bytes = 48 * TEST_MIB};
     loch_pool_info info = {.size = sizeof info};
     loch_budget *budget = budget_open(256 * TEST_MIB, 20);
-    CHECK_OK(loch_pool_create(device, "limited", &limited, &pool));
+    CHECK_OK(loch_pool_create(budget_device, "limited", &limited, &pool));
     CHECK_OK(loch_tracking_create(pool, NULL, NULL, &outer));
     CHECK_OK(loch_alloc(outer, 8 * TEST_MIB, &block)); /* holds memory before it joins */
     CHECK_OK(loch_budget_member_create(budget, outer, NULL, NULL, &member));
@@ -213,7 +213,8 @@ static void a_pool_without_a_grant_gets_its_limit_back(void **state)
     (void)state;
     void *block;
     loch_budget *budget = budget_open(64 * TEST_MIB, 1);
-    party a = party_begin(device, budget, "all", 64 * TEST_MIB, 0), b = party_begin(device, budget, "none", 0, 0);
+    party a = party_begin(budget_device, budget, "all", 64 * TEST_MIB, 0),
+          b = party_begin(budget_device, budget, "none", 0, 0);
     assert_int_equal(party_info(&b).granted_bytes, 0);
     CHECK_FAILS(loch_alloc(b.pool, TEST_MIB, &block), LIMIT);
     loch_budget_member_destroy(b.member);
@@ -233,8 +234,8 @@ static void wrong_arguments(void **state)
     loch_allocator *pool, *direct;
     loch_budget_info info = {.size = 0};
     loch_budget_member_info member_info = {.size = 0};
-    CHECK_OK(loch_pool_create(device, "pool", NULL, &pool));
-    CHECK_OK(loch_direct_create(device, NULL, NULL, &direct));
+    CHECK_OK(loch_pool_create(budget_device, "pool", NULL, &pool));
+    CHECK_OK(loch_direct_create(budget_device, NULL, NULL, &direct));
     CHECK_FAILS(loch_budget_open(NULL, NULL, &none), INVALID);
     assert_null(none);
     CHECK_FAILS(loch_budget_open("", NULL, &none), INVALID);
@@ -278,11 +279,11 @@ static void minima_must_fit(void **state)
 {
     (void)state;
     loch_budget *budget = budget_open(128 * TEST_MIB, 20);
-    party a = party_begin(device, budget, "one", 100 * TEST_MIB, 0);
+    party a = party_begin(budget_device, budget, "one", 100 * TEST_MIB, 0);
     loch_allocator *pool;
     loch_budget_member *member;
     const loch_budget_member_options wants = {.size = sizeof wants, .minimum_bytes = 30 * TEST_MIB};
-    CHECK_OK(loch_pool_create(device, "two", NULL, &pool));
+    CHECK_OK(loch_pool_create(budget_device, "two", NULL, &pool));
     CHECK_FAILS(loch_budget_member_create(budget, pool, NULL, &wants, &member), LIMIT);
     assert_non_null(strstr(loch_error_get()->sentence, "promised 100 MiB"));
     assert_int_equal(budget_info(budget).members, 1);
@@ -346,7 +347,7 @@ static void random_members_keep_the_promises(void **state)
         party *p = &parties[i];
         if (!p->pool) {
             minima[i] = test_random_below(&random, 4) * 8 * TEST_MIB;
-            *p = party_begin(device, budget, "random", minima[i], 0);
+            *p = party_begin(budget_device, budget, "random", minima[i], 0);
             promised += minima[i];
             joined++;
         } else if (test_random_below(&random, 60) == 0) {
@@ -433,7 +434,7 @@ static void threads_of_several_members(void **state)
     party parties[3];
     churner churners[6];
     for (size_t i = 0; i < 3; i++)
-        parties[i] = party_begin(device, budget, "threaded", i * 8 * TEST_MIB, 0);
+        parties[i] = party_begin(budget_device, budget, "threaded", i * 8 * TEST_MIB, 0);
     for (size_t i = 0; i < 6; i++)
         churners[i] = (churner){.pool = parties[i % 3].pool, .seed = i + 1};
     TEST_THREADS_RUN(churn, churners);
@@ -454,7 +455,7 @@ static void threads_of_one_member_do_not_fail_each_other(void **state)
     (void)state;
     loch_budget *budget = budget_open(512 * TEST_MIB, 30000);
     for (size_t round = 0; round < 20; round++) {
-        party p = party_begin(device, budget, "shared", 0, 0);
+        party p = party_begin(budget_device, budget, "shared", 0, 0);
         churner churners[4];
         for (size_t i = 0; i < 4; i++)
             churners[i] = (churner){.pool = p.pool, .seed = round * 4 + i + 1};
@@ -466,18 +467,6 @@ static void threads_of_one_member_do_not_fail_each_other(void **state)
         party_end(&p);
     }
     loch_budget_close(budget);
-}
-
-static int begin(void **state)
-{
-    if (loch_device_open(BUDGET_DEVICE, &device) != LOCH_OK) return -1;
-    return budget_folder_begin(state);
-}
-
-static int end(void **state)
-{
-    loch_device_release(device);
-    return budget_folder_end(state);
 }
 
 int main(void)
@@ -499,5 +488,5 @@ int main(void)
         cmocka_unit_test(threads_of_several_members),
         cmocka_unit_test(threads_of_one_member_do_not_fail_each_other),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, budget_begin, budget_end);
 }

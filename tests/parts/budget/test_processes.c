@@ -5,8 +5,6 @@
 
 #define TOTAL (128 * TEST_MIB)
 
-static loch_device *device;
-
 static worker_start plain(const char *name, size_t minimum)
 {
     worker_start start = {.total = TOTAL, .minimum = minimum, .wait_ns = 30000000000u};
@@ -146,7 +144,7 @@ static void a_child_of_a_fork_has_no_budget(void **state)
     (void)state;
     int status;
     loch_budget *budget = budget_open(TOTAL, 20);
-    party p = party_begin(device, budget, "parent", 0, 0);
+    party p = party_begin(budget_device, budget, "parent", 0, 0);
     const pid_t child = fork();
     if (!child) _exit(forked_calls(budget, &p));
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -225,7 +223,7 @@ static void processes_are_killed_at_random_moments(void **state)
     worker workers[KILL_WORKERS];
     uint64_t slowest = 0;
     loch_budget *budget = budget_open(TOTAL, 30000);
-    party checker = party_begin(device, budget, "checker", 24 * TEST_MIB, 0);
+    party checker = party_begin(budget_device, budget, "checker", 24 * TEST_MIB, 0);
     for (size_t i = 0; i < KILL_WORKERS; i++)
         workers[i] = storm_begin(i, i + 1);
     for (size_t round = 0; round < KILL_ROUNDS; round++) {
@@ -264,18 +262,6 @@ static void processes_are_killed_at_random_moments(void **state)
     assert_false(budget_is_there());
 }
 
-static int begin(void **state)
-{
-    if (loch_device_open(BUDGET_DEVICE, &device) != LOCH_OK) return -1;
-    return budget_folder_begin(state);
-}
-
-static int end(void **state)
-{
-    loch_device_release(device);
-    return budget_folder_end(state);
-}
-
 int main(int count, char **arguments)
 {
     worker_main(count, arguments);
@@ -290,5 +276,5 @@ int main(int count, char **arguments)
         cmocka_unit_test(processes_race_to_make_and_to_remove),
         cmocka_unit_test(processes_are_killed_at_random_moments),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, budget_begin, budget_end);
 }
