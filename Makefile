@@ -113,7 +113,7 @@ torch-test: ## the shim and the exchange with a real PyTorch, without a GPU; ins
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@LOCH_WERROR=1 JOBS=$(JOBS) scripts/build-torch-shim $(CACHE)/torch/bin/python $(BUILD)/lib
 	@tests/torch/run $(BUILD) $(CACHE)/torch/bin/python
-	@LOCH_PYTHON=$(CACHE)/torch/bin/python tests/python/run $(BUILD) tests/python/test_torch*.py
+	@for file in tests/python/test_torch*.py; do LOCH_PYTHON=$(CACHE)/torch/bin/python tests/python/run $(BUILD) $$file || exit 1; done
 	@LOCH_PYTHON=$(CACHE)/torch/bin/python tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch_viz.py
 
 torch-shims: ## the shims for all versions of PyTorch, into build/lib; downloads 2 GB the first time
