@@ -131,7 +131,8 @@ bool fleet_mix_add(fleet_mix *mix, const char *program)
     }
     if (weight <= 0) return MIX_FAIL(mix, "the weight of a program is above 0");
     const size_t length = colon ? (size_t)(colon - program) : strlen(program);
-    if (!length || length >= FLEET_PATH_MAX) return MIX_FAIL(mix, "\"%.64s\" does not name a trace", program);
+    if (!length || length >= FLEET_PATH_MAX || program[length - 1] == '/')
+        return MIX_FAIL(mix, "\"%.64s\" does not name a trace", program);
     fleet_entry *entry = mix_append(mix);
     if (!entry) return false;
     memcpy(entry->path, program, length);
@@ -184,6 +185,9 @@ static bool mix_read_path(fleet_mix *mix, const mix_reader *reader, fleet_entry 
     if (!length || folder + length >= sizeof entry->path)
         return MIX_FAIL(mix, "%s: line %u: the name of the trace is %s", reader->path, reader->line,
                         length ? "too long" : "empty");
+    if (reader->word[length - 1] == '/')
+        return MIX_FAIL(mix, "%s: line %u: \"%.64s\" is a folder, not a trace", reader->path, reader->line,
+                        reader->word);
     memcpy(entry->path, reader->path, folder);
     memcpy(entry->path + folder, reader->word, length + 1);
     return true;
