@@ -332,7 +332,7 @@ static loch_status alloc_fetch(lochi_pool *pool, const loch_request *request, bo
         pool->fetched += status == LOCH_OK;
         if (status == LOCH_OK) segment = NULL;
     }
-    if (pool->fetches) pool->fetches--; /* 0: a fork in the source */
+    if (pool->fetches) pool->fetches--; /* 0 in the child of a fork that the source made */
     lochi_pool_drop_locks(pool);
     if (segment) lochi_pool_refund_segment(pool, segment);
     return status;
