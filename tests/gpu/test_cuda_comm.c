@@ -7,6 +7,7 @@
  * how often (6). An argument is a pattern of tests: 'survivors*'. NCCL is looked for as in test_cuda_libraries.c. */
 #include "collectives.h"
 #include "cuda_fixture.h"
+#include "double.h"
 #include "find_library.h"
 #include <errno.h>
 #include <poll.h>
@@ -493,7 +494,9 @@ int main(int count, char **arguments)
         return 2;
     }
     if (loch_device_open("cuda:0", &device) != LOCH_OK) return test_skip_gpu();
+    const bool is_double = is_test_double(device, "NCCL needs a GPU");
     loch_device_release(device);
+    if (is_double) return TEST_SKIPPED;
     char path[LOCH_OPTION_VALUE_MAX];
     if (!find_library(LOCH_LIBRARY_NCCL, "nccl")) {
         fprintf(stderr, "NCCL is not installed: %s\n", loch_error_get()->sentence);

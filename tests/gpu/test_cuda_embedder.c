@@ -3,6 +3,7 @@
  * real model where LOCH_TEST_EMBEDDER names a folder with it. */
 #include "cuda_fixture.h"
 #include "embedder_fixture.h"
+#include "double.h"
 #include "find_library.h"
 
 enum { COUNT = 12, VOCABULARY = 100 };
@@ -131,7 +132,9 @@ int main(void)
         cmocka_unit_test(other_types_are_refused),
     };
     if (loch_device_open("cuda:0", &device) != LOCH_OK) return test_skip_gpu();
+    const bool is_double = is_test_double(device, "cuBLAS and kernels of examples need a GPU");
     loch_device_clear(&device);
+    if (is_double) return TEST_SKIPPED;
     if (!find_library(LOCH_LIBRARY_CUBLAS, "cublas")) return test_skip_gpu();
     return CUDA_RUN(tests);
 }

@@ -5,13 +5,14 @@
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:1GiB,backed" tries the program itself, without the libraries). */
-#include "support/test.h"
+#include "double.h"
 #include <pthread.h>
 
 #define SIDE 256
 #define THREADS 8
 
 static const char *device_name = "cuda:0";
+static bool is_double; /* the device is the one of tests/fake: there is no cuBLAS, and no NCCL */
 static const loch_seat gpu = {0}, cpu = {1};
 
 static loch_engine *open_engine(void)
@@ -169,7 +170,7 @@ typedef int sgemm(void *handle, int transpose_a, int transpose_b, int m, int n, 
 static void an_engine_has_cublas_on_its_streams(void **state)
 {
     (void)state;
-    if (strncmp(device_name, "cuda", 4) != 0) return;
+    if (strncmp(device_name, "cuda", 4) != 0 || is_double) return;
     loch_engine *engine = open_engine();
     loch_context *context = make_context(engine);
     loch_cublas *cublas;
@@ -248,7 +249,7 @@ typedef int all_reduce(const void *from, void *to, size_t count, int type, int o
 static void an_engine_has_nccl_over_its_gpu(void **state)
 {
     (void)state;
-    if (strncmp(device_name, "cuda", 4) != 0) return;
+    if (strncmp(device_name, "cuda", 4) != 0 || is_double) return;
     const loch_engine_device table[] = {{.size = sizeof table[0], .name = device_name}};
     const loch_engine_options options = {.size = sizeof options, .devices = table, .devices_count = 1};
     loch_engine *engine;
@@ -290,6 +291,7 @@ int main(int count, char **arguments)
     loch_device *device;
     if (count > 1) device_name = arguments[1];
     if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
+    is_double = is_test_double(device, "cuBLAS and NCCL need a GPU");
     const int failures = cmocka_run_group_tests(tests, NULL, NULL);
     loch_device_release(device);
     return failures ? 1 : 0;

@@ -81,6 +81,7 @@ static void a_live_set_comes_back(void **state)
         for (size_t i = SLOTS; i--;)
             if (i % 4) put(pool, stream, &blocks[i], blocks[i].address);
         if (is_captured) assert_int_equal(caller.cuStreamEndCapture(loch_stream_get_native(stream), &graph), 0);
+        if (!is_captured) CHECK_OK(loch_stream_sync(stream)); /* what is read is read on another stream */
         expect_whole(pool);
         expect_pieces(pool, true);
         for (size_t i = 0; i < SLOTS; i++) {

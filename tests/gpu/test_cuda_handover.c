@@ -5,6 +5,7 @@
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("cpu" tries the program itself). */
+#include "double.h"
 #include "find_library.h"
 #include "handover_ranks.h"
 #include <spawn.h>
@@ -103,7 +104,7 @@ static void the_order_of_the_giver_is_kept(void **state)
     loch_stream *stream;
     CHECK_OK(loch_stream_create(device, NULL, &stream));
     for (size_t round = 0; round < 5; round++) {
-        const size_t bytes = 256 * TEST_MIB;
+        const size_t bytes = gpu_or_double(device, 256 * TEST_MIB, 4 * TEST_MIB);
         loch_buffer *buffer = partner_buffer(pool, bytes, 5), *target = partner_buffer(pool, bytes, 6);
         for (size_t i = 0; i <= 200; i++) {
             const unsigned char byte = (unsigned char)(round + i);
@@ -219,7 +220,7 @@ static void run_ranks(const char *role)
 static void prepare_nccl(void)
 {
     char path[LOCH_OPTION_VALUE_MAX];
-    if (strncmp(device_name, "cuda", 4) != 0) skip();
+    if (strncmp(device_name, "cuda", 4) != 0 || is_test_double(device, "NCCL needs a GPU")) skip();
     if (!find_library(LOCH_LIBRARY_NCCL, "nccl")) {
         if (getenv("LOCH_REQUIRE_GPU")) fail_msg("NCCL is not installed: %s", loch_error_get()->sentence);
         skip();

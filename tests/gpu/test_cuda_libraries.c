@@ -6,6 +6,7 @@
  * packages: those of python3, or of LOCH_PYTHON. Without a GPU or a library the program says why and is skipped;
  * LOCH_REQUIRE_GPU=1 makes that a failure. */
 #include "device/cuda/cuda.h"
+#include "double.h"
 #include "find_library.h"
 #include "support/test.h"
 #include <math.h>
@@ -220,7 +221,9 @@ int main(int count, char **arguments)
     CHECK_OK(loch_host_get_usage(&before));
     if (loch_device_open(device_name, &device) != LOCH_OK) return test_skip_gpu();
     int failures;
-    if (find_library(LOCH_LIBRARY_CUBLAS, "cublas") && find_library(LOCH_LIBRARY_NCCL, "nccl"))
+    if (is_test_double(device, "cuBLAS and NCCL need a GPU"))
+        failures = TEST_SKIPPED;
+    else if (find_library(LOCH_LIBRARY_CUBLAS, "cublas") && find_library(LOCH_LIBRARY_NCCL, "nccl"))
         failures = cmocka_run_group_tests(tests, NULL, NULL);
     else
         failures = test_skip_gpu();

@@ -5,7 +5,7 @@
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:8GiB,backed" tries the program itself). */
 #include "memory/pool/check.h"
-#include "support/test.h"
+#include "double.h"
 
 #define SLOTS 96
 #define LARGEST (24 * TEST_MIB)
@@ -63,10 +63,11 @@ static void moves_come_in_the_order_of_streams(void **state)
     loch_buffer *buffers[SLOTS] = {NULL};
     uint32_t seeds[SLOTS] = {0};
     size_t on[SLOTS] = {0}, moves = 0;
+    const size_t largest = gpu_or_double(device, LARGEST, 4 * TEST_MIB);
     for (uint32_t step = 1; step <= 1500; step++) {
         const size_t slot = test_random_below(&random, SLOTS), stream = test_random_below(&random, 3);
         if (!buffers[slot]) {
-            const size_t bytes = (9 * TEST_KIB + test_random_below(&random, LARGEST - 9 * TEST_KIB)) & ~(size_t)3;
+            const size_t bytes = (9 * TEST_KIB + test_random_below(&random, largest - 9 * TEST_KIB)) & ~(size_t)3;
             buffers[slot] = make(pool, bytes, step, stream, 0);
             seeds[slot] = step;
             on[slot] = stream;
@@ -97,13 +98,14 @@ static void moves_come_in_the_order_of_streams(void **state)
 static void all_that_is_free_can_be_had_in_one_piece(void **state)
 {
     (void)state;
+    const size_t large_bytes = gpu_or_double(device, 20 * TEST_MIB, 4 * TEST_MIB);
     static const size_t gaps[] = {TEST_MIB, 60 * TEST_KIB}; /* in pieces, and through scratch memory */
     for (size_t g = 0; g < 2; g++) {
         loch_allocator *pool = pool_create();
         const size_t count = 48;
         loch_buffer *buffers[48], *holes[48], *large;
         for (uint32_t i = 0; i < count; i++) {
-            buffers[i] = make(pool, 20 * TEST_MIB - TEST_MIB, i + 1, i % 3, 0);
+            buffers[i] = make(pool, large_bytes - TEST_MIB, i + 1, i % 3, 0);
             holes[i] = make(pool, TEST_MIB, 0, i % 3, 0);
             assert_non_null(holes[i]);
         }

@@ -5,7 +5,7 @@
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:1GiB,backed" tries the program itself); captures are left out there. */
 #include "memory/pool/check.h"
-#include "support/test.h"
+#include "double.h"
 #include "support/worker.h"
 
 #include <dlfcn.h>
@@ -159,7 +159,8 @@ static void blocks_keep_their_contents_while_another_thread_maps(void **state)
     piece pieces[8] = {{NULL}};
     CHECK_OK(loch_tag_create("mapper", &w.tag));
     assert_int_equal(pthread_create(&thread, NULL, map_until_over, &w), 0);
-    for (size_t i = 0; i < STEPS / 4; i++) {
+    const size_t steps = gpu_or_double(device, STEPS / 4, STEPS / 40);
+    for (size_t i = 0; i < steps; i++) {
         piece *p = &pieces[i % 8];
         if (p->address) {
             expect(p);
@@ -217,7 +218,8 @@ static void memory_goes_from_stream_to_stream_in_order(void **state)
     piece target;
     CHECK_OK(loch_event_create(device, LOCH_EVENT_PLAIN, &event));
     take(pool, &target, BYTES_MAX, two);
-    for (size_t i = 0; i < 200; i++) {
+    const size_t rounds = gpu_or_double(device, 200, 20);
+    for (size_t i = 0; i < rounds; i++) {
         piece source, next;
         take(pool, &source, BYTES_MAX, one);
         const uint32_t pattern = (uint32_t)i, other = ~pattern;

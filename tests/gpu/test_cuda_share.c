@@ -4,6 +4,7 @@
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("cpu" tries the program itself). */
+#include "double.h"
 #include "second_process.h"
 
 #define KILL_ROUNDS 12
@@ -42,8 +43,11 @@ static void contents_go_both_ways(void **state)
         partner_do_it(&p, PARTNER_WRITE, i, i + 50);
         CHECK_OK(partner_differs(buffer, i + 50, &differs));
         assert_int_equal(differs, sizes[i]);
-        partner_import(&p, i + 8, parcel); /* again: no second mapping */
-        assert_int_equal(partner_do_it(&p, PARTNER_ADDRESS, i + 8, 0), partner_do_it(&p, PARTNER_ADDRESS, i, 0));
+        partner_import(&p, i + 8, parcel);
+        partner_import(&p, i + 12, parcel); /* imports by token share one mapping; a received parcel has its own */
+        const uint64_t imported = partner_do_it(&p, PARTNER_ADDRESS, i + 8, 0);
+        assert_int_equal(partner_do_it(&p, PARTNER_ADDRESS, i + 12, 0), imported);
+        assert_int_not_equal(partner_do_it(&p, PARTNER_ADDRESS, i, 0), imported);
         loch_parcel_destroy(parcel);
         loch_buffer_release(buffer);
     }
@@ -79,7 +83,7 @@ static void an_importer_waits_for_the_work_of_the_owner(void **state)
     loch_stream *stream;
     CHECK_OK(loch_stream_create(device, NULL, &stream));
     for (size_t round = 0; round < 5; round++) {
-        const size_t bytes = 256 * TEST_MIB;
+        const size_t bytes = gpu_or_double(device, 256 * TEST_MIB, 4 * TEST_MIB);
         loch_buffer *buffer = make_buffer(pool, bytes);
         loch_parcel *parcel;
         for (size_t i = 0; i <= 300; i++) {
@@ -106,7 +110,7 @@ static void the_owner_waits_for_the_work_of_an_importer(void **state)
     loch_allocator *pool = partner_pool(device, 0);
     partner p = partner_start(device_name);
     for (size_t round = 0; round < 5; round++) {
-        const size_t bytes = 256 * TEST_MIB;
+        const size_t bytes = gpu_or_double(device, 256 * TEST_MIB, 4 * TEST_MIB);
         loch_buffer *buffer = make_buffer(pool, bytes);
         loch_parcel *parcel;
         CHECK_OK(loch_parcel_create(buffer, NULL, &parcel));

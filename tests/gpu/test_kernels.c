@@ -313,8 +313,14 @@ static void planes_are_turned(void **state)
 static void long_tensors_are_converted(void **state)
 {
     (void)state;
-    if (!is_cuda || is_few) skip();
     const int64_t count = ((int64_t)5 << 29) + 37;
+    loch_memory_info memory = {.size = sizeof memory};
+    if (!is_cuda || is_few) skip();
+    CHECK_OK(loch_device_calculate_memory(device, &memory));
+    if (memory.free_bytes < (uint64_t)count * 4) {
+        print_message("skipped: the device has no 10 GiB\n");
+        skip();
+    }
     loch_tensor *from = make(LOCH_U8, count, NULL), *to = make(LOCH_F16, count, NULL);
     CHECK_OK(loch_tensor_fill(from, loch_scalar_of(7), NULL));
     for (int64_t at = 0; at < count; at += count / 64) {

@@ -7,8 +7,7 @@
 #define BED_TESTS_MAX 96
 #define BED_NAME_MAX 200
 
-static const char bed_default_list[] =
-    "cpu;sim:1GiB,backed;sim:64GiB;sim:1GiB,backed,clock=stepped;sim:256MiB,virtual=off";
+static const char bed_default_list[] = "cpu;sim:1GiB,backed;sim:64GiB;sim:1GiB,clock=stepped;sim:256MiB,virtual=off";
 
 static test_bed bed_now;
 static loch_host_usage bed_usage = {.size = sizeof bed_usage}; /* before the test that runs, like bed_stats */
@@ -83,7 +82,7 @@ static bool bed_open(test_bed *bed, const char *name)
         exit(1);
     }
     bed->is_sim = strcmp(bed->properties.driver, "sim") == 0;
-    bed->has_data = !bed->is_sim || (strstr(name, ",backed") != NULL);
+    bed->has_data = !bed->is_sim || !strstr(name, ",unbacked");
     bed->is_stepped = bed->is_sim && strstr(name, "clock=stepped") != NULL;
     return true;
 }
@@ -170,7 +169,7 @@ loch_device *test_bed_open_other(const test_bed *bed, bool same_driver)
     bool has_numbers = strcmp(bed->properties.driver, "cuda") == 0 || strcmp(bed->properties.driver, "opencl") == 0;
 
     if (!same_driver)
-        snprintf(name, sizeof name, "%s", bed->is_sim ? "cpu" : "sim:128MiB,backed,id=9");
+        snprintf(name, sizeof name, "%s", bed->is_sim ? "cpu" : "sim:128MiB,id=9");
     else if (bed->is_sim)
         snprintf(name, sizeof name, "sim:128MiB,%s,id=9", bed->has_data ? "backed" : "unbacked");
     else if (has_numbers)

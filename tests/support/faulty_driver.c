@@ -85,7 +85,12 @@ bool test_faulty_await_held(void)
 
 /* --- refusing --- */
 
-static atomic_bool faulty_refuses_unmap;
+static atomic_bool faulty_refuses_unmap, faulty_soils;
+
+void test_faulty_soil(bool is_soiled)
+{
+    atomic_store(&faulty_soils, is_soiled);
+}
 
 void test_faulty_refuse_unmap(bool is_refused)
 {
@@ -143,7 +148,10 @@ static loch_status faulty_map(void *self, void *address, size_t bytes, loch_driv
             return loch_error_set(LOCH_E_UNSUPPORTED, "faulty", 0, "a peer is forwarded to another driver");
         theirs[i] = peer->self;
     }
-    return f->driver->map(f->self, address, bytes, handle, theirs, peers_count);
+    loch_status status = f->driver->map(f->self, address, bytes, handle, theirs, peers_count);
+    if (status != LOCH_OK || !atomic_load(&faulty_soils)) return status;
+    status = f->driver->fill(f->self, address, bytes, TEST_SOILED, 1, NULL);
+    return status == LOCH_OK ? f->driver->device_sync(f->self) : status;
 }
 
 static loch_status faulty_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes,

@@ -32,6 +32,11 @@ void test_faulty_let_go(void);
 /* Waits until a call is held up. Returns false if none came within a minute. */
 bool test_faulty_await_held(void);
 
+/* Memory that is mapped has old contents from now on, as that of a real driver may: every byte is TEST_SOILED. For
+ * drivers with work on streams. */
+#define TEST_SOILED 0xa5
+void test_faulty_soil(bool is_soiled);
+
 /* Makes every unmap fail from now on, or none. The mapping stays. */
 void test_faulty_refuse_unmap(bool is_refused);
 

@@ -32,6 +32,13 @@
 #define TEST_MIB ((size_t)1 << 20)
 #define TEST_GIB ((size_t)1 << 30)
 
+/* ThreadSanitizer leaves a program about 1.5 TiB of addresses. Tests that need more are skipped under it. */
+#ifdef __SANITIZE_THREAD__
+#define TEST_HAS_FEW_ADDRESSES true
+#else
+#define TEST_HAS_FEW_ADDRESSES false
+#endif
+
 /* Exit code of a program that cannot run on this machine. */
 #define TEST_SKIPPED 77
 

@@ -149,6 +149,7 @@ typedef struct cu_copy_3d_peer {
     X(CUDA_ERROR_CAPTURED_EVENT, 907)                                                                                  \
     X(CU_DEVICE_ATTRIBUTE_MAX_PITCH, 11)                                                                               \
     X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                                    \
+    X(CU_DEVICE_ATTRIBUTE_INTEGRATED, 18)                                                                              \
     X(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38)                                                                           \
     X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                                \
     X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                                \

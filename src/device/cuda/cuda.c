@@ -11,6 +11,7 @@
 #include "base/logging.h"
 #include "base/options.h"
 #include "base/parse.h"
+#include "device/cpu/cpu.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/pinned.h"
@@ -192,6 +193,13 @@ static loch_status cuda_read_bus_id(const lochi_cuda_device *device, char *bus_i
     return LOCH_OK;
 }
 
+/* Lowers the total of an integrated device to what the process may have of the host's memory. */
+static void cuda_limit_to_host(lochi_cuda_device *device)
+{
+    const size_t host = lochi_cpu_read_total("", -1);
+    if (host && host < device->total_bytes) device->total_bytes = host;
+}
+
 static loch_status cuda_open(const char *arguments, void **self)
 {
     int index = 0;
@@ -206,6 +214,8 @@ static loch_status cuda_open(const char *arguments, void **self)
     LOCH_TRY(cuda_read_bus_id(device, bus_id, sizeof bus_id), fail);
     device->numa_node = cuda_numa_node(bus_id);
     device->capabilities = cuda_capabilities(device);
+    device->is_integrated = cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_INTEGRATED);
+    if (device->is_integrated) cuda_limit_to_host(device);
     device->pitch_max = (size_t)cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_MAX_PITCH);
     device->is_registering =
         (device->capabilities & LOCH_CAN_REGISTER) &&
@@ -251,6 +261,11 @@ static loch_status cuda_memory_info(void *self, loch_memory_info *out)
     cu_result result;
     LOCHI_CUDA_CALL(result, device, RELAXED, cuMemGetInfo_v2, (&free_bytes, &total_bytes));
     if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuMemGetInfo");
+    if (device->is_integrated) { /* the driver does not count pages that the system would free: its caches */
+        loch_memory_info host = {.size = sizeof host};
+        lochi_cpu_read_memory("", -1, &host);
+        if (host.free_bytes > free_bytes) free_bytes = host.free_bytes;
+    }
     out->total_bytes = device->total_bytes;
     out->free_bytes = free_bytes < device->total_bytes ? free_bytes : device->total_bytes;
     return LOCH_OK;
@@ -370,13 +385,15 @@ static cu_result cuda_pointer_read(const lochi_cuda_device *device, const void *
     return result;
 }
 
-/* Returns E_NOT_FOUND without writing the record: it is the usual answer, because every device is asked in turn. */
+/* Returns E_NOT_FOUND and E_FOREIGN without writing the record: they are the usual answers. Addresses are unified, so
+ * the driver knows the memory of all devices: one answer is enough for memory that it does not know. */
 static loch_status cuda_address_query(void *self, const void *address, loch_address_info *out)
 {
     const lochi_cuda_device *device = self;
     cuda_pointer pointer;
     const cu_result result = cuda_pointer_read(device, address, &pointer);
     if (result != LOCHI_CUDA_SUCCESS) return lochi_cuda_fail(result, "cuPointerGetAttributes");
+    if (!pointer.type && !pointer.is_managed) return LOCH_E_FOREIGN;
     if (pointer.ordinal != device->index) return LOCH_E_NOT_FOUND;
     if (pointer.is_managed)
         out->kind = LOCH_MEMORY_MANAGED;

@@ -24,6 +24,7 @@ typedef struct lochi_cuda_device {
     size_t granule_bytes; /* 0 without virtual memory */
     size_t pitch_max;     /* largest distance in bytes between rows of one copy */
     int numa_node;        /* of the card; -1 if the system does not report it */
+    bool is_integrated;   /* its memory is the host's: what is free is what the system can free */
     bool is_registering;  /* pinned memory is host memory that Loch maps and registers (pinned.c) */
     /* A descriptor of exported memory that stays open, plus 1; 0 for none (memory.c). Acquire and release: written
      * once, and read when the device is closed. */

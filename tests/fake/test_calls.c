@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/* Every call of a CUDA driver fails in turn, once and for good, over the driver for tests: nothing is left in the
+ * driver, nothing in Loch's bookkeeping, and the next run succeeds.
+ *
+ * Faults meet all entry points but those that give something back, and those that make a context current: when such a
+ * call fails, what it was to give back stays. Those are tried by name, with fewer promises. */
+#include "open_control.h"
+#include "support/sweep.h"
+#include <unistd.h>
+
+static const char *fault_call; /* NULL: any */
+
+static void fault_set(test_failing mode, uint64_t after, loch_device *unused)
+{
+    (void)unused;
+    const fake_cuda_fault fault = {
+        .call = fault_call, .after = after, .is_forever = mode == TEST_FAILING_FOREVER, .code = 999};
+    control.set_fault(mode == TEST_FAILING_NEVER ? NULL : &fault);
+    static char when[80] = "before the first run";
+    if (!fault_call) control_expect_empty(when);
+    snprintf(when, sizeof when, "after a fault of kind %d at call %llu", (int)mode, (unsigned long long)after);
+}
+
+static uint64_t fault_count(loch_device *unused)
+{
+    (void)unused;
+    return control.calls();
+}
+
+static const test_faults driver_faults = {.name = "entry points", .set = fault_set, .count = fault_count};
+
+static void every_call_of_the_scenario_fails(void **state)
+{
+    (void)state;
+    static const char *const switches[] = {"virtual=on,register=on,fabric=on", "virtual=off,register=off,fabric=off"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(control.set(switches[i]), 0);
+        const test_sweep sweep = {.device = "cuda:0", .other = "cuda:1", .from = &driver_faults};
+        test_scenario_sweep(&sweep);
+    }
+    assert_int_equal(control.set("virtual=on,register=on"), 0);
+}
+
+/* --- pools --- */
+
+enum { BLOCKS = 8 };
+
+/* A program in small over pools: two streams, memory of the device and pinned, growth, a capture, a trim. */
+static loch_status pool_blocks(loch_allocator *pool, loch_stream *const streams[2])
+{
+    void *blocks[BLOCKS] = {NULL};
+    loch_status status = LOCH_OK;
+    for (size_t i = 0; i < BLOCKS && status == LOCH_OK; i++) {
+        const loch_request request = {
+            .size = sizeof request, .bytes = (i + 1) * (i + 1) * 1500, .stream = streams[i % 2]};
+        status = loch_allocator_alloc(pool, &request, &blocks[i]);
+        if (status == LOCH_OK) status = loch_fill_on(blocks[i], request.bytes, "a", 1, streams[i % 2]);
+        if (status == LOCH_OK && i % 3 == 2) {
+            status = loch_free(pool, blocks[i - 1]);
+            if (status == LOCH_OK) blocks[i - 1] = NULL;
+        }
+    }
+    const loch_error error = *loch_error_get();
+    for (size_t i = 0; i < BLOCKS; i++)
+        if (blocks[i]) TEST_BACK(loch_free(pool, blocks[i]));
+    if (status != LOCH_OK) loch_error_set(status, error.driver, error.driver_code, "%s", error.sentence);
+    return status;
+}
+
+static loch_status pool_run(void)
+{
+    loch_device *device = NULL;
+    loch_stream *streams[2] = {NULL};
+    loch_allocator *pool = NULL, *pinned = NULL, *shared = NULL;
+    const loch_pool_options pinned_options = {.size = sizeof pinned_options, .kind = LOCH_MEMORY_PINNED};
+    const loch_pool_options shared_options = {.size = sizeof shared_options, .captures = LOCH_POOL_CAPTURES_SHARED};
+    loch_status status = loch_device_open("cuda:0", &device);
+    for (size_t i = 0; i < 2 && status == LOCH_OK; i++)
+        status = loch_stream_create(device, NULL, &streams[i]);
+    if (status == LOCH_OK) status = loch_pool_create(device, "plain", NULL, &pool);
+    if (status == LOCH_OK) status = loch_pool_create(device, "pinned", &pinned_options, &pinned);
+    if (status == LOCH_OK) status = loch_pool_create(device, "shared", &shared_options, &shared);
+    if (status == LOCH_OK) status = pool_blocks(pool, streams);
+    if (status == LOCH_OK) status = pool_blocks(pinned, streams);
+    if (status == LOCH_OK) status = pool_blocks(shared, streams);
+    if (status == LOCH_OK) status = loch_allocator_trim(pool, 0, NULL);
+    if (status == LOCH_OK) status = pool_blocks(pool, streams);
+    const loch_error error = *loch_error_get();
+    if (device) TEST_BACK(loch_device_sync(device)); /* work that was queued uses the memory */
+    loch_allocator_release(shared);
+    loch_allocator_release(pinned);
+    loch_allocator_release(pool);
+    for (size_t i = 0; i < 2; i++)
+        loch_stream_close(streams[i]);
+    loch_device_release(device);
+    if (status != LOCH_OK) loch_error_set(status, error.driver, error.driver_code, "%s", error.sentence);
+    return status;
+}
+
+static void pool_round(test_round *round, const void *user)
+{
+    (void)user;
+    test_kept = NULL;
+    test_round_begin(round, NULL);
+    const loch_status status = pool_run();
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    if (test_kept && !fault_call) fail_msg("%s: %s failed, it gives something back", round->when, test_kept);
+    if (status != LOCH_OK && !loch_error_get()->sentence[0]) fail_msg("%s: no sentence", round->when);
+    CHECK_OK(pool_run());
+}
+
+static void every_call_under_pools_fails(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(control.set(i ? "virtual=off" : "virtual=on"), 0);
+        const test_rounds rounds = test_rounds_run(&driver_faults, "pools", pool_round, NULL);
+        assert_true(rounds.places > 40 && rounds.felt > 10);
+    }
+    assert_int_equal(control.set("virtual=on"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_call_of_the_scenario_fails),
+        cmocka_unit_test(every_call_under_pools_fails),
+    };
+    return cmocka_run_group_tests_name("calls of a driver fail", tests, control_open, NULL);
+}
