@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Measures what a budget costs.
  *
- *     budget [DEVICE] [ROUNDS]      default: sim:64GiB 2000
+ *     budget [DEVICE] [ROUNDS]      default: sim:64GiB,unbacked 2000
  *
  * Growth: a pool takes 2 MiB from the device and gives it back, without a budget, with one and a grant that is large
  * enough. Grant: each call raises the grant in the file and in the pool. Hot path: blocks that the pool serves from
@@ -186,7 +186,7 @@ static void measure_kills(loch_device *device, const char *device_name)
 
 int main(int count, char **arguments)
 {
-    const char *device_name = count > 1 ? arguments[1] : "sim:64GiB";
+    const char *device_name = count > 1 ? arguments[1] : "sim:64GiB,unbacked";
     const size_t rounds = count > 2 && atoi(arguments[2]) > 0 ? (size_t)atoi(arguments[2]) : 2000;
     loch_device *device;
     if (count > 4) {

@@ -3,7 +3,8 @@
  *
  *   comm cuda:0                      an all-reduce over one rank: loch_comm_all_reduce and ncclAllReduce. The rate is
  *                                    that on the device, by events; the overhead is the time of the calling thread
- *   mpirun -n 2 comm [MIB [ROUNDS]]  an all-reduce of f32 on the CPU (64 MiB): loch_comm_all_reduce and MPI_Allreduce
+ *   mpirun -n 2 comm [MIB [ROUNDS]]  an all-reduce of f32 on the CPU (64 MiB): loch_comm_all_reduce and MPI_Allreduce.
+ *                                    0 MiB are 8 bytes: the latency, with the check of LOCH_COMM_CHECK
  */
 #include <dlfcn.h>
 #include <loch/check.h>
@@ -175,7 +176,7 @@ static void mpi_find(mpi_bench *b, const char *engine)
     b->world = is_open_mpi ? (uintptr_t)dlsym(library, "ompi_mpi_comm_world") : 0x44000000;
 }
 
-static void bench_mpi(size_t mib, int rounds)
+static void bench_mpi(size_t bytes, int rounds)
 {
     static double own[ROUNDS_MAX], bare[ROUNDS_MAX];
     loch_comm *comm;
@@ -184,21 +185,24 @@ static void bench_mpi(size_t mib, int rounds)
     LOCH_CHECK(loch_comm_create(&(loch_comm_options){.size = sizeof(loch_comm_options), .kind = LOCH_COMM_MPI}, &comm));
     LOCH_CHECK(loch_comm_get_info(comm, &info));
     mpi_find(&b, info.engine);
-    loch_tensor *to = make(info.device, NULL, mib << 20), *from = make(info.device, NULL, mib << 20);
+    loch_tensor *to = make(info.device, NULL, bytes), *from = make(info.device, NULL, bytes);
     for (int turn = 0; turn < 2 * rounds + 2; turn++) {
         const bool is_loch = turn % 2 != turn / 2 % 2; /* in turns, and each is first as often */
         LOCH_CHECK(loch_comm_barrier(comm));
         const double start = now_us();
         if (is_loch)
             LOCH_CHECK(loch_comm_all_reduce(comm, to, from, LOCH_COMM_SUM, NULL));
-        else if (b.call(address_of(from), address_of(to), (int)(mib << 18), b.type, b.op, b.world) != 0)
+        else if (b.call(address_of(from), address_of(to), (int)(bytes / 4), b.type, b.op, b.world) != 0)
             exit(1);
         if (turn >= 2) (is_loch ? own : bare)[turn / 2 - 1] = now_us() - start; /* the first two warm up */
     }
     const double loch_us = median(own, rounds), mpi_us = median(bare, rounds);
     if (info.rank == 0)
-        printf("%zu MiB, %d ranks, %s %s: Loch %.2f ms, MPI_Allreduce %.2f ms, ratio of rates %.3f (medians of %d)\n",
-               mib, info.ranks, info.engine, info.version, loch_us * 1e-3, mpi_us * 1e-3, mpi_us / loch_us, rounds);
+        printf(
+            "%zu bytes, %d ranks, %s %s, check %s: Loch %.1f us, MPI_Allreduce %.1f us, ratio of rates %.3f (medians "
+            "of %d)\n",
+            bytes, info.ranks, info.engine, info.version, info.check == LOCH_COMM_CHECK_ON ? "on" : "off", loch_us,
+            mpi_us, mpi_us / loch_us, rounds);
     loch_tensor_release(to);
     loch_tensor_release(from);
     loch_comm_destroy(comm);
@@ -211,10 +215,10 @@ int main(int argc, char **argv)
         return 0;
     }
     const long mib = argc > 1 ? atol(argv[1]) : 64, rounds = argc > 2 ? atol(argv[2]) : 51;
-    if (mib < 1 || mib > 4096 || rounds < 1 || rounds > ROUNDS_MAX) {
+    if (mib < 0 || mib > 4096 || rounds < 1 || rounds > ROUNDS_MAX) {
         fprintf(stderr, "usage: comm cuda:N, or mpirun -n 2 comm [MIB [ROUNDS]]\n");
         return 2;
     }
-    bench_mpi((size_t)mib, (int)rounds);
+    bench_mpi(mib ? (size_t)mib << 20 : 8, (int)rounds);
     return 0;
 }

@@ -193,7 +193,7 @@ def compact(runner, device):
 
 
 def plan(runner):
-    device = "cuda:0" if machine.gpu() else "sim:128GiB"
+    device = "cuda:0" if machine.gpu() else "sim:128GiB,unbacked"
     table = Table(f"How long a compaction is planned on {device}", "ms; no peer", None)
     for one in runner.bench("plan", device)["results"]:
         row = table.add(f"{one['handles']:,} handles, buffers of {one['buffers_of']}, goal: {one['goal']}", {OWN: [one["median_ms"]]})
@@ -238,7 +238,7 @@ def share(runner, device):
 
 
 def pinned(runner):
-    device = "cuda:0" if machine.gpu() else "sim:8GiB,backed"
+    device = "cuda:0" if machine.gpu() else "sim:8GiB"
     found = runner.bench("pinned", device)
     memory = Table(f"Pinned memory held on {device}", "bytes held for each requested byte")
     for one in found["memory"]:

@@ -24,8 +24,8 @@ SIZES = [512, 4096, 65536, 1 << 20, 4 << 20, 64 << 20]
 CALLS = ["pair_raw", "pair_data"]
 
 
-def build(library):
-    """Compiles pair.cpp against the PyTorch of this Python."""
+def build(library, source="pair.cpp"):
+    """Compiles pair.cpp, or another file beside it, against the PyTorch of this Python."""
     import importlib.util
     torch = pathlib.Path(importlib.util.find_spec("torch").submodule_search_locations[0])
     local = pathlib.Path("/usr/local")
@@ -34,7 +34,7 @@ def build(library):
     cuda = [folder for folder in folders if (folder / "cuda_runtime_api.h").exists() and (folder / "crt" / "host_config.h").exists()]
     if not cuda:
         raise RuntimeError("no folder with cuda_runtime_api.h and crt/host_config.h: set CUDA_HOME, or give --built")
-    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-g1", "-shared", "-fPIC", HERE / "pair.cpp", "-o", library,
+    subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-g1", "-shared", "-fPIC", HERE / source, "-o", library,
                     "-D_GLIBCXX_USE_CXX11_ABI=1", "-isystem", torch / "include", "-isystem", cuda[0], "-L", torch / "lib",
                     "-lc10", "-lc10_cuda"], check=True)
     return library

@@ -1,30 +1,47 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs real PyTorch programs with PyTorch's allocator, with its expandable segments, and with Loch, and compares.
+"""Runs real PyTorch programs and recorded requests with several allocators, in turn, and compares memory, time and results.
 
-"loch" is the shim (build/lib/loch_torch_2_11.so or LOCH_TORCH_SHIM), "plugin" the plug-in of libloch_torch.so.
+Ways: "native" is PyTorch's allocator, "again" a second run of it, which shows the noise; "expandable" has its expandable segments, "async"
+cudaMallocAsync behind PyTorch, "rmm" RMM's pool behind RMM's plug-in (LOCH_RMM names a folder with its wheels unpacked), "loch" is the shim
+(build/lib/loch_torch_2_11.so or LOCH_TORCH_SHIM), "plugin" the plug-in of libloch_torch.so.
 
-Each run is a process of its own. Exits with 1 when a program failed or its losses differ from those of the native run.
+Each run is a process of its own. The file of --json is written after each run: an interrupt keeps what was measured. Exits with 1 when a
+program failed natively or with Loch, or its losses with Loch differ from those of the native run. Other ways may fail: their cells say why.
 """
 import argparse
+import ctypes
+import datetime
 import json
 import math
 import os
+import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BUILT = os.path.join(HERE, "..", "..", "build", "lib", "libloch_torch.so")
-PROGRAMS = ("llm_serve", "gpt_train", "unet_infer", "moe_train", "offload_train")
-WAYS = ("native", "expandable", "loch", "plugin")
+ROOT = os.path.dirname(os.path.dirname(HERE))
+BUILT = os.path.join(ROOT, "build", "lib", "libloch_torch.so")
+PROGRAMS = ("llm_serve", "beam_search", "graph_serve", "unet_infer", "stream_infer", "model_swap", "gpt_train", "moe_train", "offload_train",
+            "adapter_tune", "rl_loop", "detect_train", "loader_train", "gnn_train")
+RECORDED = ("recorded_llm_serve_head", "recorded_gpt_train", "recorded_gnn_train", "recorded_diffusion", "recorded_stream_infer")
+WAYS = ("native", "again", "expandable", "async", "rmm", "loch", "plugin")
+SETTINGS = {"expandable": "expandable_segments:True", "async": "backend:cudaMallocAsync"}  # as peers.py checks them
+OWN = ("native", "again", "loch", "plugin")
 TOLERANCE = 0.02  # of a loss, relative
+SAMPLE_S = 0.004
+FIGURES = ("peak_held", "peak_requested", "peak_reserved", "allocs", "driver_calls")
 PROBE = """
 import json, torch
 p = torch.cuda.get_device_properties(0)
-print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": p.name}))
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "gpu": p.name, "gpu_bytes": p.total_memory}))
 """
+
+
+# --- one run ---
 
 
 def environment(way):
@@ -34,39 +51,13 @@ def environment(way):
     result["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # repeatable results
     result["PYTHONWARNINGS"] = "ignore"
     result["PYTHONDONTWRITEBYTECODE"] = "1"
-    if way == "expandable":  # the first name is that of PyTorch 2.9 and later
-        result["PYTORCH_ALLOC_CONF"] = result["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    if way in SETTINGS:  # the first name is that of PyTorch 2.9 and later
+        result["PYTORCH_ALLOC_CONF"] = result["PYTORCH_CUDA_ALLOC_CONF"] = SETTINGS[way]
     return result
 
 
 def tail(text, lines=12):
     return "\n".join(text.strip().splitlines()[-lines:])
-
-
-def run_once(program, way, arguments):
-    """Runs one program; returns a dictionary with its results, or with "failure"."""
-    command = [sys.executable, os.path.join(HERE, "programs.py"), program, "--library", arguments.library,
-               "--allocator", way if way in ("loch", "plugin") else "native"]
-    if arguments.quick:
-        command.append("--quick")
-    start = time.monotonic()
-    try:
-        done = subprocess.run(command, env=environment(way), capture_output=True, text=True, errors="replace",
-                              timeout=arguments.timeout, check=False)
-    except subprocess.TimeoutExpired:
-        return {"failure": f"not ended after {arguments.timeout} s"}
-    result = last_object(done.stdout)
-    if done.returncode != 0:
-        when = "after its work was done, " if result else ""
-        return {"failure": f"{when}exit code {done.returncode}\n{tail(done.stderr)}"}
-    if not result:
-        return {"failure": f"printed no result\n{tail(done.stderr)}"}
-    if way == "expandable" and not result["is_expandable"]:
-        return {"failure": "expandable segments were asked for and not used"}
-    result["wall_s"] = time.monotonic() - start
-    if done.stderr.strip():
-        result["stderr"] = tail(done.stderr)
-    return result
 
 
 def last_object(text):
@@ -75,6 +66,96 @@ def last_object(text):
         return json.loads(lines[-1]) if lines else None
     except ValueError:
         return None
+
+
+class Device:
+    """The memory in use on GPU 0, by all programs, as NVML has it; None without NVML."""
+
+    class Memory(ctypes.Structure):
+        _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+    def __init__(self):
+        self.handle, self.memory = ctypes.c_void_p(), self.Memory()
+        try:
+            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
+            is_there = not self.nvml.nvmlInit_v2() and not self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.handle))
+        except (OSError, AttributeError):
+            is_there = False
+        if not is_there:
+            self.nvml = None
+        self.idle = self.used()
+
+    def settle(self):
+        """Waits up to two seconds until the driver has taken back the memory of the last process."""
+        start = time.monotonic()
+        while self.nvml and time.monotonic() - start < 2 and self.used() > self.idle + (16 << 20):
+            time.sleep(SAMPLE_S)
+
+    def used(self):
+        if not self.nvml or self.nvml.nvmlDeviceGetMemoryInfo(self.handle, ctypes.byref(self.memory)):
+            return None
+        return self.memory.used
+
+    def driver(self):
+        text = ctypes.create_string_buffer(80)
+        if not self.nvml or self.nvml.nvmlSystemGetDriverVersion(text, len(text)):
+            return None
+        return text.value.decode()
+
+
+class Run:
+    """A process for one program in one way. It loads PyTorch when it is made, while another one runs, and waits for start()."""
+
+    def __init__(self, program, way, arguments):
+        self.program, self.way, self.arguments = program, way, arguments
+        self.out, self.err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
+        command = [sys.executable, os.path.join(HERE, "programs.py"), program, "--library", arguments.library, "--wait",
+                   "--allocator", "native" if way == "again" else way]
+        command += ["--quick"] * arguments.quick + ["--device", "cpu", "--tiny"] * arguments.tiny
+        self.process = subprocess.Popen(command, env=environment(way), stdin=subprocess.PIPE, stdout=self.out, stderr=self.err, text=True)
+
+    def start(self, device):
+        """Runs the program; returns a dictionary with its results, or with "failure"."""
+        device.settle()
+        most, start = 0, time.monotonic()
+        try:
+            self.process.stdin.write("go\n")
+            self.process.stdin.close()
+        except OSError:
+            pass  # it has ended; what it wrote says why
+        while self.process.poll() is None and time.monotonic() - start < self.arguments.timeout:
+            time.sleep(SAMPLE_S)
+            most = max(most, device.used() or 0)
+        result = self.result()
+        result["wall_s"] = time.monotonic() - start
+        if most:
+            result["device_peak"] = most - device.idle  # with CUDA's context and its libraries
+        return result
+
+    def result(self):
+        if self.process.poll() is None:
+            self.end()
+            return {"failure": f"not ended after {self.arguments.timeout} s\n{tail(self.read(self.err))}"}
+        result, said = last_object(self.read(self.out)), tail(self.read(self.err))
+        if self.process.returncode != 0:
+            when = "after its work was done, " if result else ""
+            return {"failure": f"{when}exit code {self.process.returncode}\n{said}"}
+        if not result:
+            return {"failure": f"printed no result\n{said}"}
+        return dict(result, stderr=said) if said else result
+
+    @staticmethod
+    def read(file):
+        file.seek(0)
+        return file.read()
+
+    def end(self):
+        """Ends the process, also one that has not started."""
+        self.process.kill()
+        self.process.wait()
+
+
+# --- summaries ---
 
 
 def compare_losses(losses, expected):
@@ -87,17 +168,32 @@ def compare_losses(losses, expected):
     return ("close" if worst <= TOLERANCE else "DIFFER"), worst
 
 
-def summarize(runs, expected):
-    """Summarises several runs of one program in one way: the largest peaks, the median time."""
+def mean_step(run):
+    return sum(run["step_ms"]) / len(run["step_ms"]) if run["step_ms"] else 0.0
+
+
+def summarize(runs, native):
+    """Summarises the runs of one program in one way: the largest peaks, the median time. `native` has the good native runs."""
     good = [run for run in runs if "failure" not in run]
     if not good:
         return {"failure": runs[0]["failure"]}
+    expected = native[0]["losses"] if native else None
     words = [compare_losses(run["losses"], expected) for run in good] if expected else [("no native run", 0.0)]
     worst = max(words, key=lambda word: (word[0] == "DIFFER", word[1]))
     most = max(good, key=lambda run: run["peak_reserved"])
-    result = {name: most[name] for name in ("peak_held", "peak_requested", "peak_reserved", "allocs", "driver_calls")}
-    result["ratio"] = most["peak_reserved"] / most["peak_held"] if most["peak_held"] else math.inf
-    result["step_ms"] = statistics.median(sum(run["step_ms"]) / len(run["step_ms"]) for run in good)
+    result = {name: most[name] for name in FIGURES}
+    if most["way"] in ("async", "rmm"):  # they do not count what was asked for; PyTorch's allocator does, for the same program
+        result["peak_held"] = max((run["peak_held"] for run in native), default=0)
+    held = result["peak_held"]
+    result["ratio"] = most["peak_reserved"] / held if held else math.inf
+    result["step_ms"] = statistics.median(map(mean_step, good))
+    times = {(run["session"], run["round"]): mean_step(run) for run in native}
+    ratios = [mean_step(run) / time for run in good if (time := times.get((run["session"], run["round"])))]
+    result["times"] = ratios  # of a step, relative to native's in the same round
+    if "ns_per_event" in good[0]:
+        result["ns_per_event"] = statistics.median(run["ns_per_event"] for run in good)
+    outside = [run["device_peak"] - run["peak_reserved"] for run in good if "device_peak" in run]
+    result["outside"] = statistics.median(outside) if outside else None  # of the allocator: CUDA's context, libraries, graphs
     result["losses"], result["loss_difference"] = worst
     result["last_loss"] = good[0]["losses"][-1]
     result["runs"] = len(good)
@@ -105,24 +201,36 @@ def summarize(runs, expected):
     return result
 
 
-def is_bad(summary):
-    return "failure" in summary or bool(summary["failures"]) or summary["losses"] == "DIFFER"
+def summarize_all(runs):
+    """Returns the summaries by program and way, in the order of the runs."""
+    grouped = {}
+    for run in runs:
+        grouped.setdefault(run["program"], {}).setdefault(run["way"], []).append(run)
+    result = {}
+    for program, ways in grouped.items():
+        native = [run for run in ways.get("native", []) if "failure" not in run]
+        order = sorted(ways, key=WAYS.index)
+        result[program] = {way: summarize(ways[way], native) for way in order}
+    return result
+
+
+def is_bad(way, summary):
+    return way in OWN and ("failure" in summary or bool(summary["failures"]) or summary["losses"] == "DIFFER")
 
 
 HEADER = ("program", "allocator", "held MiB", "reserved MiB", "ratio", "ms/step", "time", "losses", "allocs",
           "driver calls")
 
 
-def row(program, way, summary, native):
+def row(program, way, summary):
     if "failure" in summary:
         return (program, way, "FAILED") + ("",) * 7
-    base = native.get("step_ms")
     losses = summary["losses"]
     if losses not in ("bitwise", "no native run"):
         losses += f" {summary['loss_difference']:.1e}"
     return (program, way, f"{summary['peak_held'] / 2**20:.0f}", f"{summary['peak_reserved'] / 2**20:.0f}",
             f"{summary['ratio']:.3f}", f"{summary['step_ms']:.2f}",
-            f"{summary['step_ms'] / base:.3f}" if base else "-", losses, str(summary["allocs"]),
+            f"{statistics.median(summary['times']):.3f}" if summary["times"] else "-", losses, str(summary["allocs"]),
             str(summary["driver_calls"]))
 
 
@@ -133,12 +241,36 @@ def print_table(rows):
         print("  ".join(cells).rstrip())
 
 
-def probe():
-    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = tail(done.stderr, 1) or "it gave no reason"
-        sys.exit(f"run.py: PyTorch with a GPU is needed: {reason}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+def report(summaries):
+    print_table([HEADER] + [row(program, way, summary) for program, ways in summaries.items() for way, summary in ways.items()])
+
+
+# --- all runs ---
+
+
+def first_line(command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30, cwd=ROOT, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip().split("\n")[0] if done.returncode == 0 else ""
+
+
+def describe(arguments, device):
+    """Returns what a reader of the figures has to know: machine, versions, date."""
+    if arguments.tiny:
+        machine = {"torch": "", "cuda": "", "gpu": "none: a test on the CPU", "gpu_bytes": 0}
+    else:
+        done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            reason = tail(done.stderr, 1) or "it gave no reason"
+            sys.exit(f"run.py: PyTorch with a GPU is needed: {reason}")
+        machine = last_object(done.stdout)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    loch = first_line([os.path.join(os.path.dirname(os.path.dirname(arguments.library)), "bin", "loch"), "--version"])
+    return dict(machine, driver=device.driver(), date=now.strftime("%Y-%m-%d"), time=now.strftime("%H:%M UTC"), is_quick=arguments.quick,
+                loch=loch, commit=first_line(["git", "rev-parse", "--short=12", "HEAD"]), cores=len(os.sched_getaffinity(0)),
+                system=f"Linux {platform.release()}", rounds=arguments.repeat)
 
 
 def names(text, known, what):
@@ -151,15 +283,18 @@ def names(text, known, what):
 
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--programs", default=",".join(PROGRAMS), help="some of " + ", ".join(PROGRAMS))
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="some of " + ", ".join(PROGRAMS + RECORDED))
     parser.add_argument("--ways", default="native,expandable,loch", help="some of " + ", ".join(WAYS))
-    parser.add_argument("--repeat", type=int, default=1, help="runs of each; times are medians")
+    parser.add_argument("--repeat", type=int, default=1, help="rounds; times are medians")
+    parser.add_argument("--turn", type=int, default=0, help="the number of the first round: each begins with another way")
     parser.add_argument("--quick", action="store_true", help="a quarter of the steps")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one run")
+    parser.add_argument("--until", type=float, metavar="SECONDS", help="starts no further run after that time")
     parser.add_argument("--library", default=BUILT, help="libloch_torch.so")
     parser.add_argument("--json", metavar="FILE", help="writes every figure of every run")
+    parser.add_argument("--tiny", action="store_true", help="three tiny steps on the CPU, without an allocator, for tests")
     arguments = parser.parse_args()
-    arguments.programs = names(arguments.programs, PROGRAMS, "program")
+    arguments.programs = names(arguments.programs, PROGRAMS + RECORDED, "program")
     arguments.ways = names(arguments.ways, WAYS, "way")
     if arguments.repeat < 1:
         sys.exit("run.py: --repeat takes a number from 1")
@@ -169,43 +304,50 @@ def read_arguments():
     return arguments
 
 
-def run_all(arguments):
-    """Runs everything. The ways alternate, each time in another order, so that none always has the cold machine."""
-    runs = {program: {way: [] for way in arguments.ways} for program in arguments.programs}
+def plan(arguments):
+    """The order of the runs. The ways alternate, each time in another order, so that none always has the cold machine."""
     for repeat in range(arguments.repeat):
-        for program in arguments.programs:
-            turn = repeat % len(arguments.ways)
+        for number, program in enumerate(arguments.programs):
+            turn = (arguments.turn + repeat + number) % len(arguments.ways)
             for way in arguments.ways[turn:] + arguments.ways[:turn]:
-                result = run_once(program, way, arguments)
-                runs[program][way].append(result)
-                said = result["failure"] if "failure" in result else f"{result['wall_s']:.1f} s"
-                print(f"{program} {way}: {said}", file=sys.stderr, flush=True)
+                yield arguments.turn + repeat, program, way
+
+
+def write(path, session, runs):
+    if not path:
+        return
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump({"sessions": [session], "runs": runs, "summaries": summarize_all(runs)}, file, indent=1)
+    os.replace(path + ".new", path)
+
+
+def run_all(arguments, session, device):
+    """Runs everything; the process of the next run loads PyTorch meanwhile."""
+    jobs, runs, begin = list(plan(arguments)), [], time.monotonic()
+    waiting = [Run(*job[1:], arguments) for job in jobs[:1]]
+    for number, (turn, program, way) in enumerate(jobs):
+        if arguments.until and time.monotonic() - begin > arguments.until:
+            print(f"{len(jobs) - number} of {len(jobs)} runs are left out: the time is up", file=sys.stderr, flush=True)
+            break
+        run = waiting.pop()
+        waiting = [Run(*job[1:], arguments) for job in jobs[number + 1:number + 2]]
+        runs.append(dict(run.start(device), program=program, way=way, round=turn, session=0))
+        said = runs[-1].get("failure") or f"{runs[-1]['wall_s']:.1f} s"
+        print(f"{program} {way}: {said}", file=sys.stderr, flush=True)
+        write(arguments.json, session, runs)
+    for run in waiting:
+        run.end()
     return runs
-
-
-def report(runs):
-    """The table of all programs; the rows as dictionaries."""
-    rows, summaries = [HEADER], {}
-    for program, ways in runs.items():
-        good = [run for run in ways.get("native", []) if "failure" not in run]
-        expected = good[0]["losses"] if good else None
-        summaries[program] = {way: summarize(results, expected) for way, results in ways.items()}
-        native = summaries[program].get("native", {})
-        rows += [row(program, way, summary, native) for way, summary in summaries[program].items()]
-    print_table(rows)
-    return summaries
 
 
 def main():
     arguments = read_arguments()
-    machine = probe()
-    print(f"PyTorch {machine['torch']}, CUDA {machine['cuda']}, {machine['gpu']}", flush=True)
-    runs = run_all(arguments)
-    summaries = report(runs)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": machine, "summaries": summaries, "runs": runs}, file, indent=1)
-    return any(is_bad(summary) for ways in summaries.values() for summary in ways.values())
+    device = Device()
+    session = describe(arguments, device)
+    print(f"PyTorch {session['torch']}, CUDA {session['cuda']}, {session['gpu']}, driver {session['driver']}", flush=True)
+    summaries = summarize_all(run_all(arguments, session, device))
+    report(summaries)
+    return any(is_bad(way, summary) for ways in summaries.values() for way, summary in ways.items())
 
 
 if __name__ == "__main__":

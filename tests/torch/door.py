@@ -20,7 +20,7 @@ class Part(ctypes.Structure):
     _fields_ = [("tag", ctypes.c_char_p), ("contents", ctypes.c_int), ("directory", ctypes.c_char_p)]
 
 
-CONTENTS = ("drop", "pinned", "host", "file")  # loch_sleep_contents
+CONTENTS = ("pinned", "host", "file", "drop")  # loch_sleep_contents
 
 
 class Door(ctypes.Structure):
