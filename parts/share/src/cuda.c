@@ -104,7 +104,7 @@ static bool cuda_is_ready(loch_device *device, int *ordinal)
     return cuda.is_there;
 }
 
-share_cuda_event *share_cuda_record(loch_device *device, loch_stream *stream)
+share_cuda_event *lochi_share_cuda_record(loch_device *device, loch_stream *stream)
 {
     int ordinal;
     cuda_frame frame;
@@ -128,7 +128,7 @@ share_cuda_event *share_cuda_record(loch_device *device, loch_stream *stream)
     return NULL;
 }
 
-void share_cuda_destroy(share_cuda_event *event)
+void lochi_share_cuda_destroy(share_cuda_event *event)
 {
     if (!event) return;
     cuda_frame frame;
@@ -140,12 +140,12 @@ void share_cuda_destroy(share_cuda_event *event)
     free(event);
 }
 
-void share_cuda_get_handle(const share_cuda_event *event, uint8_t out[SHARE_EVENT_BYTES])
+void lochi_share_cuda_get_handle(const share_cuda_event *event, uint8_t out[SHARE_EVENT_BYTES])
 {
     memcpy(out, event->handle.bytes, sizeof event->handle.bytes);
 }
 
-bool share_cuda_has_passed(const share_cuda_event *event)
+bool lochi_share_cuda_has_passed(const share_cuda_event *event)
 {
     cuda_frame frame;
     if (!cuda_enter(event->ordinal, &frame)) return true; /* the device is lost: there is nothing to wait for */
@@ -154,7 +154,7 @@ bool share_cuda_has_passed(const share_cuda_event *event)
     return result != 600; /* CUDA_ERROR_NOT_READY */
 }
 
-bool share_cuda_wait(const share_cuda_event *event, loch_stream *stream)
+bool lochi_share_cuda_wait(const share_cuda_event *event, loch_stream *stream)
 {
     cuda_frame frame;
     if (!cuda_enter(event->ordinal, &frame)) return false;
@@ -163,7 +163,7 @@ bool share_cuda_wait(const share_cuda_event *event, loch_stream *stream)
     return result == 0;
 }
 
-bool share_cuda_wait_shared(loch_device *device, const uint8_t handle[SHARE_EVENT_BYTES], loch_stream *stream)
+bool lochi_share_cuda_wait_shared(loch_device *device, const uint8_t handle[SHARE_EVENT_BYTES], loch_stream *stream)
 {
     int ordinal;
     cuda_frame frame;

@@ -10,22 +10,22 @@ typedef struct share_cuda_event share_cuda_event;
 
 /* Creates an event that other processes can wait for, and records it on `stream` (NULL: the default stream). Returns
  * NULL if the device is not a CUDA one or cannot share events; the caller then waits in another way. */
-share_cuda_event *share_cuda_record(loch_device *device, loch_stream *stream);
+share_cuda_event *lochi_share_cuda_record(loch_device *device, loch_stream *stream);
 
 /* Destroys an event. NULL does nothing. */
-void share_cuda_destroy(share_cuda_event *event);
+void lochi_share_cuda_destroy(share_cuda_event *event);
 
 /* Copies what another process opens the event with. */
-void share_cuda_get_handle(const share_cuda_event *event, uint8_t out[SHARE_EVENT_BYTES]);
+void lochi_share_cuda_get_handle(const share_cuda_event *event, uint8_t out[SHARE_EVENT_BYTES]);
 
 /* Returns whether the work before the event has ended. */
-bool share_cuda_has_passed(const share_cuda_event *event);
+bool lochi_share_cuda_has_passed(const share_cuda_event *event);
 
 /* Makes a stream (NULL: the default stream) wait for an event of this process. Returns false if the driver refuses. */
-bool share_cuda_wait(const share_cuda_event *event, loch_stream *stream);
+bool lochi_share_cuda_wait(const share_cuda_event *event, loch_stream *stream);
 
 /* Makes a stream (NULL: the default stream) of `device` wait for an event of another process. Returns false if the
  * driver refuses: the processes may be in different containers. */
-bool share_cuda_wait_shared(loch_device *device, const uint8_t handle[SHARE_EVENT_BYTES], loch_stream *stream);
+bool lochi_share_cuda_wait_shared(loch_device *device, const uint8_t handle[SHARE_EVENT_BYTES], loch_stream *stream);
 
 #endif

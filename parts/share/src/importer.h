@@ -5,12 +5,13 @@
 
 #include "message.h"
 
-/* Imports a buffer. `link` is a connection to the owner that was received with the token, which the call takes; -1 for
- * none. */
-loch_status share_importer_import(loch_device *device, const share_token *token,
-                                  const loch_parcel_import_options *options, int link, loch_buffer **out);
+/* Imports a buffer until the deadline. `link` is the connection that was received with the token, which the call takes;
+ * -1 to connect to the owner that the token names. */
+loch_status lochi_share_importer_import(loch_device *device, const share_token *token,
+                                        const loch_parcel_import_options *options, uint64_t deadline_ns, int link,
+                                        loch_buffer **out);
 
 /* Closes the sockets, in the child of a fork. */
-void share_importer_forked(void);
+void lochi_share_importer_forked(void);
 
 #endif

@@ -21,7 +21,7 @@
 #define LINK_KIND (SOCK_SEQPACKET | SOCK_CLOEXEC)
 #define LINK_BACKLOG 128
 
-bool share_key_create(share_key *out)
+bool lochi_share_key_create(share_key *out)
 {
     for (size_t have = 0; have < sizeof *out;) {
         const ssize_t got = getrandom(out->bytes + have, sizeof *out - have, 0);
@@ -30,6 +30,32 @@ bool share_key_create(share_key *out)
         have += (size_t)got;
     }
     return true;
+}
+
+/* --- deadlines --- */
+
+static uint64_t deadline_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t deadline_left_ns(uint64_t deadline_ns)
+{
+    const uint64_t now = deadline_now_ns();
+    return now < deadline_ns ? deadline_ns - now : 0;
+}
+
+uint64_t lochi_share_deadline(uint64_t timeout_ns)
+{
+    const uint64_t now = deadline_now_ns();
+    return timeout_ns < INT64_MAX - now ? now + timeout_ns : INT64_MAX; /* fits a timespec */
+}
+
+bool lochi_share_deadline_is_over(uint64_t deadline_ns)
+{
+    return !deadline_left_ns(deadline_ns);
 }
 
 /* --- sockets --- */
@@ -55,7 +81,7 @@ static int link_give_up(int link)
     return -1;
 }
 
-int share_link_listen(const share_key *owner)
+int lochi_share_link_listen(const share_key *owner)
 {
     struct sockaddr_un name;
     const socklen_t length = link_name(owner, &name);
@@ -65,28 +91,28 @@ int share_link_listen(const share_key *owner)
     return link;
 }
 
-int share_link_connect(const share_key *owner, uint64_t timeout_ns)
+int lochi_share_link_connect(const share_key *owner, uint64_t deadline_ns)
 {
-    const uint64_t us = timeout_ns / 1000u + 1; /* 0 would be no limit */
-    const struct timeval limit = {.tv_sec = (time_t)(us / 1000000u), .tv_usec = (suseconds_t)(us % 1000000u)};
     struct sockaddr_un name;
     const socklen_t length = link_name(owner, &name);
     const int link = socket(AF_UNIX, LINK_KIND, 0);
     if (link < 0) return -1;
     int result;
-    (void)!setsockopt(link, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    do
+    do {                                                               /* a signal does not start the time anew */
+        const uint64_t us = deadline_left_ns(deadline_ns) / 1000u + 1; /* 0 would be no limit */
+        const struct timeval limit = {.tv_sec = (time_t)(us / 1000000u), .tv_usec = (suseconds_t)(us % 1000000u)};
+        (void)!setsockopt(link, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
         result = connect(link, (struct sockaddr *)&name, length);
-    while (result != 0 && errno == EINTR);
+    } while (result != 0 && errno == EINTR);
     return result == 0 ? link : link_give_up(link);
 }
 
-bool share_link_pair(int ends[2])
+bool lochi_share_link_pair(int ends[2])
 {
     return socketpair(AF_UNIX, LINK_KIND, 0, ends) == 0;
 }
 
-bool share_link_peer(int link, share_peer *out)
+bool lochi_share_link_peer(int link, share_peer *out)
 {
     struct ucred peer;
     socklen_t length = sizeof peer;
@@ -95,7 +121,7 @@ bool share_link_peer(int link, share_peer *out)
     return true;
 }
 
-int share_link_pidfd(int link, const share_peer *peer)
+int lochi_share_link_pidfd(int link, const share_peer *peer)
 {
     int pidfd = -1;
     socklen_t length = sizeof pidfd;
@@ -108,7 +134,7 @@ int share_link_pidfd(int link, const share_peer *peer)
     return -1;
 }
 
-bool share_link_know_senders(int link)
+bool lochi_share_link_know_senders(int link)
 {
     const int on = 1;
     return setsockopt(link, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0;
@@ -122,7 +148,7 @@ typedef union link_control {
     struct cmsghdr header;
 } link_control;
 
-int share_link_send(int link, const void *bytes, size_t length, const int *descriptors, size_t count, int flags)
+int lochi_share_link_send(int link, const void *bytes, size_t length, const int *descriptors, size_t count, int flags)
 {
     struct iovec piece = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = length};
     struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
@@ -144,26 +170,17 @@ int share_link_send(int link, const void *bytes, size_t length, const int *descr
     }
 }
 
-static uint64_t link_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* Waits until a message or the end is there. Returns 0 or the error number. */
-static int link_wait(int link, uint64_t timeout_ns)
+static int link_wait(int link, uint64_t deadline_ns)
 {
-    const uint64_t start = link_now_ns();
+    if (!deadline_ns) return EAGAIN;
     for (;;) {
-        const uint64_t passed = link_now_ns() - start;
-        if (timeout_ns && passed >= timeout_ns) return ETIMEDOUT;
-        const uint64_t left_ms = timeout_ns ? (timeout_ns - passed) / 1000000u + 1 : 0;
+        const uint64_t left_ns = deadline_left_ns(deadline_ns), left_ms = left_ns / 1000000u + 1;
+        if (!left_ns) return ETIMEDOUT;
         struct pollfd one = {.fd = link, .events = POLLIN};
         const int ready = poll(&one, 1, left_ms > 100000 ? 100000 : (int)left_ms);
         if (ready > 0) return 0;
         if (ready < 0 && errno != EINTR) return errno;
-        if (ready == 0 && !timeout_ns) return EAGAIN;
     }
 }
 
@@ -195,7 +212,7 @@ static void link_take_sender(struct msghdr *message, share_peer *sender)
     }
 }
 
-static int link_receive(int link, void *bytes, size_t capacity, uint64_t timeout_ns, size_t *length, int *descriptors,
+static int link_receive(int link, void *bytes, size_t capacity, uint64_t deadline_ns, size_t *length, int *descriptors,
                         size_t *count, share_peer *sender)
 {
     *length = *count = 0;
@@ -208,7 +225,7 @@ static int link_receive(int link, void *bytes, size_t capacity, uint64_t timeout
         const ssize_t got = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) {
-            const int error = link_wait(link, timeout_ns);
+            const int error = link_wait(link, deadline_ns);
             if (error) return error;
             continue;
         }
@@ -221,23 +238,23 @@ static int link_receive(int link, void *bytes, size_t capacity, uint64_t timeout
     }
 }
 
-int share_link_receive(int link, void *bytes, size_t capacity, uint64_t timeout_ns, size_t *length, int *descriptors,
-                       size_t *count)
+int lochi_share_link_receive(int link, void *bytes, size_t capacity, uint64_t deadline_ns, size_t *length,
+                             int *descriptors, size_t *count)
 {
     share_peer sender;
-    return link_receive(link, bytes, capacity, timeout_ns, length, descriptors, count, &sender);
+    return link_receive(link, bytes, capacity, deadline_ns, length, descriptors, count, &sender);
 }
 
-int share_link_read(int link, void *bytes, size_t capacity, size_t *length, share_peer *sender)
+int lochi_share_link_read(int link, void *bytes, size_t capacity, size_t *length, share_peer *sender)
 {
     int descriptors[SHARE_CHUNK];
     size_t count;
     const int error = link_receive(link, bytes, capacity, 0, length, descriptors, &count, sender);
-    share_link_close_all(descriptors, count);
+    lochi_share_link_close_all(descriptors, count);
     return error;
 }
 
-void share_link_close_all(const int *descriptors, size_t count)
+void lochi_share_link_close_all(const int *descriptors, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (descriptors[i] >= 0) close(descriptors[i]);

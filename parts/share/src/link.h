@@ -8,17 +8,23 @@
 #include <sys/types.h>
 
 /* Makes a random key. Returns false and sets errno if the system has no random numbers. */
-bool share_key_create(share_key *out);
+bool lochi_share_key_create(share_key *out);
 
 /* Opens the socket of the owner with this id, for connections. Returns -1 and sets errno on failure. */
-int share_link_listen(const share_key *owner);
+int lochi_share_link_listen(const share_key *owner);
+
+/* Returns the time that is `timeout_ns` from now, in nanoseconds of the monotonic clock. */
+uint64_t lochi_share_deadline(uint64_t timeout_ns);
+
+/* Returns whether a deadline has passed. */
+bool lochi_share_deadline_is_over(uint64_t deadline_ns);
 
 /* Connects to the owner with this id. Returns -1 and sets errno on failure: EAGAIN if the owner has accepted no
- * connection for `timeout_ns`. */
-int share_link_connect(const share_key *owner, uint64_t timeout_ns);
+ * connection until `deadline_ns`. */
+int lochi_share_link_connect(const share_key *owner, uint64_t deadline_ns);
 
 /* Makes two connected ends. Returns false and sets errno on failure. */
-bool share_link_pair(int ends[2]);
+bool lochi_share_link_pair(int ends[2]);
 
 /* The process on the other side. */
 typedef struct share_peer {
@@ -26,33 +32,33 @@ typedef struct share_peer {
     uid_t uid;
 } share_peer;
 
-bool share_link_peer(int link, share_peer *out);
+bool lochi_share_link_peer(int link, share_peer *out);
 
 /* Opens a pidfd of the process on the other side, which is readable when that process has ended. `link` is -1 for a
  * process that is known by `peer` alone. Returns -1 and sets errno if the system cannot; ESRCH if the process has
  * ended. */
-int share_link_pidfd(int link, const share_peer *peer);
+int lochi_share_link_pidfd(int link, const share_peer *peer);
 
-/* Has share_link_read tell the process that sent a message. Returns false if the system cannot. */
-bool share_link_know_senders(int link);
+/* Has lochi_share_link_read tell the process that sent a message. Returns false if the system cannot. */
+bool lochi_share_link_know_senders(int link);
 
 /* Sends one message with `count` descriptors, which stay open here. Returns 0 or the error number; EAGAIN if the other
  * side does not read and `flags` has MSG_DONTWAIT. */
-int share_link_send(int link, const void *bytes, size_t length, const int *descriptors, size_t count, int flags);
+int lochi_share_link_send(int link, const void *bytes, size_t length, const int *descriptors, size_t count, int flags);
 
-/* Receives one message. Waits at most `timeout_ns`, counted for the whole message; 0 for no waiting.
+/* Receives one message. Waits until `deadline_ns`; 0 for no waiting.
  * `length` is 0 when the other side has closed. `descriptors` has room for SHARE_CHUNK; the caller closes `*count` of
  * them, in every case. Returns 0 or the error number: ETIMEDOUT, EMFILE if descriptors were lost because the process
  * has none left. */
-int share_link_receive(int link, void *bytes, size_t capacity, uint64_t timeout_ns, size_t *length, int *descriptors,
-                       size_t *count);
+int lochi_share_link_receive(int link, void *bytes, size_t capacity, uint64_t deadline_ns, size_t *length,
+                             int *descriptors, size_t *count);
 
 /* Reads one message without waiting, and closes descriptors that came with it. `length` is 0 when the other side has
- * closed. `sender`, if share_link_know_senders was called, is the process that sent the message; else its pid is 0.
- * Returns 0 or the error number: EAGAIN if there is no message. */
-int share_link_read(int link, void *bytes, size_t capacity, size_t *length, share_peer *sender);
+ * closed. `sender`, if lochi_share_link_know_senders was called, is the process that sent the message; else its pid is
+ * 0. Returns 0 or the error number: EAGAIN if there is no message. */
+int lochi_share_link_read(int link, void *bytes, size_t capacity, size_t *length, share_peer *sender);
 
 /* Closes `count` descriptors. */
-void share_link_close_all(const int *descriptors, size_t count);
+void lochi_share_link_close_all(const int *descriptors, size_t count);
 
 #endif

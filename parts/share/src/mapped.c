@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* The list of mapped spans. A span is reserved, imported and mapped without the lock held, because these calls go to
- * the driver. It is listed when it is complete. Two threads may map one span at a time; the second gives its own up. */
+/* The list of mapped spans. A span is known by the connection that it came over and by its number there, never by what
+ * a token says alone: a token can name any process. A span is reserved, imported and mapped without the lock held,
+ * because these calls go to the driver. It is listed when it is complete. Two threads may map one span at a time; the
+ * second gives its own up. */
 #include "mapped.h"
 #include "state.h"
 #include <stdlib.h>
 
 struct share_mapped {
-    struct share_mapped *next; /* under share_lock */
-    share_key owner;
+    struct share_mapped *next; /* under lochi_share_lock */
+    uint64_t connection;       /* number of the connection that it came over; 0: it is not listed */
     uint64_t span;
     loch_device *device; /* retained */
     char *start;
     size_t bytes;        /* of the reservation */
     size_t mapped_bytes; /* from the start */
-    size_t uses;         /* under share_lock */
-    bool is_listed;      /* under share_lock */
+    size_t uses;         /* under lochi_share_lock */
+    bool is_listed;      /* under lochi_share_lock */
     size_t capacity, count;
     loch_handle *handles[];
 };
@@ -22,20 +24,20 @@ struct share_mapped {
 static share_mapped *mapped_list;
 
 /* Finds a span in the list, with the lock held, and takes a use of it. */
-static share_mapped *mapped_take(const loch_device *device, const share_key *owner, uint64_t span)
+static share_mapped *mapped_take(const loch_device *device, uint64_t connection, uint64_t span)
 {
     share_mapped *found = mapped_list;
-    while (found && (found->span != span || found->device != device || !share_key_is(&found->owner, owner)))
+    while (found && (found->span != span || found->device != device || found->connection != connection))
         found = found->next;
     if (found) found->uses++;
     return found;
 }
 
-share_mapped *share_mapped_find(loch_device *device, const share_key *owner, uint64_t span)
+share_mapped *lochi_share_mapped_find(loch_device *device, uint64_t connection, uint64_t span)
 {
-    pthread_mutex_lock(&share_lock);
-    share_mapped *found = mapped_take(device, owner, span);
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
+    share_mapped *found = mapped_take(device, connection, span);
+    pthread_mutex_unlock(&lochi_share_lock);
     return found;
 }
 
@@ -55,8 +57,8 @@ static void mapped_end(share_mapped *mapped)
     free(mapped);
 }
 
-loch_status share_mapped_create(loch_device *device, const share_key *owner, uint64_t span, size_t bytes,
-                                size_t handles, share_mapped **out)
+loch_status lochi_share_mapped_create(loch_device *device, uint64_t connection, uint64_t span, size_t bytes,
+                                      size_t handles, share_mapped **out)
 {
     *out = NULL;
     share_mapped *mapped = calloc(1, sizeof *mapped + handles * sizeof *mapped->handles);
@@ -67,7 +69,7 @@ loch_status share_mapped_create(loch_device *device, const share_key *owner, uin
         free(mapped);
         return status;
     }
-    mapped->owner = *owner;
+    mapped->connection = connection;
     mapped->span = span;
     mapped->device = loch_device_retain(device);
     mapped->start = start;
@@ -78,7 +80,7 @@ loch_status share_mapped_create(loch_device *device, const share_key *owner, uin
     return LOCH_OK;
 }
 
-loch_status share_mapped_add(share_mapped *mapped, loch_share share, const void *shared, size_t bytes)
+loch_status lochi_share_mapped_add(share_mapped *mapped, loch_share share, const void *shared, size_t bytes)
 {
     if (mapped->count == mapped->capacity || bytes > mapped->bytes - mapped->mapped_bytes)
         return loch_error_set(LOCH_E_IO, NULL, 0, "the owner sent more handles than it announced");
@@ -91,7 +93,7 @@ loch_status share_mapped_add(share_mapped *mapped, loch_share share, const void 
     return status;
 }
 
-loch_status share_mapped_enter(share_mapped **mapped)
+loch_status lochi_share_mapped_enter(share_mapped **mapped)
 {
     share_mapped *own = *mapped;
     *mapped = NULL;
@@ -99,43 +101,47 @@ loch_status share_mapped_enter(share_mapped **mapped)
         mapped_end(own);
         return loch_error_set(LOCH_E_IO, NULL, 0, "the owner sent fewer handles than it announced");
     }
-    pthread_mutex_lock(&share_lock);
-    *mapped = mapped_take(own->device, &own->owner, own->span);
+    if (!own->connection) {
+        *mapped = own;
+        return LOCH_OK;
+    }
+    pthread_mutex_lock(&lochi_share_lock);
+    *mapped = mapped_take(own->device, own->connection, own->span);
     if (!*mapped) {
         own->next = mapped_list;
         own->is_listed = true;
         *mapped = mapped_list = own;
     }
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     if (*mapped != own) mapped_end(own);
     return LOCH_OK;
 }
 
-char *share_mapped_start(const share_mapped *mapped)
+char *lochi_share_mapped_start(const share_mapped *mapped)
 {
     return mapped->start;
 }
 
-size_t share_mapped_bytes(const share_mapped *mapped)
+size_t lochi_share_mapped_bytes(const share_mapped *mapped)
 {
     return mapped->bytes;
 }
 
-void share_mapped_release(share_mapped *mapped)
+void lochi_share_mapped_release(share_mapped *mapped)
 {
     if (!mapped) return;
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     const bool is_last = --mapped->uses == 0;
     for (share_mapped **at = &mapped_list; is_last && mapped->is_listed && *at; at = &(*at)->next)
         if (*at == mapped) {
             *at = mapped->next;
             break;
         }
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     if (is_last) mapped_end(mapped);
 }
 
-void share_mapped_forked(void)
+void lochi_share_mapped_forked(void)
 {
     for (share_mapped *mapped = mapped_list; mapped; mapped = mapped->next)
         mapped->is_listed = false;

@@ -4,7 +4,7 @@
 #include "message.h"
 #include <string.h>
 
-bool share_key_is(const share_key *one, const share_key *other)
+bool lochi_share_key_is(const share_key *one, const share_key *other)
 {
     unsigned differs = 0;
     for (size_t i = 0; i < SHARE_KEY_BYTES; i++)
@@ -53,7 +53,7 @@ static size_t token_bytes(bool has_fabric)
            (has_fabric ? LOCH_SHARE_BYTES_MAX : 0) + TOKEN_SUM_BYTES;
 }
 
-size_t share_token_write(const share_token *token, uint8_t *out)
+size_t lochi_share_token_write(const share_token *token, uint8_t *out)
 {
     token_writer writer = {out};
     const uint32_t magic = SHARE_MAGIC;
@@ -83,7 +83,7 @@ static bool token_is_sound(const share_token *token)
            memchr(token->driver, '\0', sizeof token->driver) != NULL;
 }
 
-loch_status share_token_read(const void *bytes, size_t count, share_token *out)
+loch_status lochi_share_token_read(const void *bytes, size_t count, share_token *out)
 {
     uint32_t magic = 0, sum;
     uint8_t head[4] = {0};
@@ -126,7 +126,7 @@ loch_status share_token_read(const void *bytes, size_t count, share_token *out)
 
 /* --- messages --- */
 
-bool share_request_is_sound(const void *bytes, size_t count, share_request *out)
+bool lochi_share_request_is_sound(const void *bytes, size_t count, share_request *out)
 {
     *out = (share_request){.magic = 0};
     if (count != sizeof *out) return false;
@@ -153,7 +153,7 @@ static bool reply_sizes_agree(const share_reply *reply)
     return true;
 }
 
-bool share_reply_is_sound(const void *bytes, size_t count, share_reply *out)
+bool lochi_share_reply_is_sound(const void *bytes, size_t count, share_reply *out)
 {
     memset(out, 0, sizeof *out);
     if (count < SHARE_REPLY_BYTES || count > sizeof *out) return false;

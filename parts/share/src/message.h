@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 #define SHARE_MAGIC 0x6c63687au /* in tokens and messages */
-#define SHARE_VERSION 1
+#define SHARE_VERSION 2
 #define SHARE_FIRST 1              /* sequence of the first request of a connection */
 #define SHARE_KEY_BYTES 16         /* of the owner's id and of a parcel's secret */
 #define SHARE_CHUNK 32             /* handles in one reply: the system passes at most 253 descriptors at once */
@@ -24,7 +24,7 @@ typedef struct share_key {
 } share_key;
 
 /* Compares two keys in a time that does not depend on them. */
-bool share_key_is(const share_key *one, const share_key *other);
+bool lochi_share_key_is(const share_key *one, const share_key *other);
 
 /* What a token says. */
 typedef struct share_token {
@@ -44,10 +44,10 @@ typedef struct share_token {
 } share_token;
 
 /* Writes a token to `out`, which has LOCH_PARCEL_TOKEN_MAX bytes. Returns its size. */
-size_t share_token_write(const share_token *token, uint8_t *out);
+size_t lochi_share_token_write(const share_token *token, uint8_t *out);
 
 /* Reads a token. E_INVALID: it is damaged. E_UNSUPPORTED: it comes from another version. */
-loch_status share_token_read(const void *bytes, size_t count, share_token *out);
+loch_status lochi_share_token_read(const void *bytes, size_t count, share_token *out);
 
 /* What an importer asks for. */
 typedef enum share_kind {
@@ -90,6 +90,7 @@ typedef struct share_reply {
     uint16_t version;
     uint16_t result; /* share_result */
     uint64_t sequence;
+    uint64_t span; /* id of the span in its owner, which the token may not tell truly */
     uint64_t span_bytes;
     uint64_t offset;
     uint64_t bytes;
@@ -110,7 +111,7 @@ typedef struct share_reply {
 #define SHARE_REPLY_BYTES offsetof(share_reply, fabric)
 
 /* Return whether a request or a reply can be trusted as far as its own members tell. */
-bool share_request_is_sound(const void *bytes, size_t count, share_request *out);
-bool share_reply_is_sound(const void *bytes, size_t count, share_reply *out);
+bool lochi_share_request_is_sound(const void *bytes, size_t count, share_request *out);
+bool lochi_share_reply_is_sound(const void *bytes, size_t count, share_reply *out);
 
 #endif

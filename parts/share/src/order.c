@@ -4,29 +4,29 @@
 #include "order.h"
 #include "cuda.h"
 
-loch_status share_order_begin(loch_device *device, loch_stream *stream, share_order *out)
+loch_status lochi_share_order_begin(loch_device *device, loch_stream *stream, share_order *out)
 {
     *out = (share_order){.lock = PTHREAD_MUTEX_INITIALIZER};
     if (!loch_device_can(device, LOCH_CAN_ASYNC)) return LOCH_OK;
-    out->shared = share_cuda_record(device, stream);
+    out->shared = lochi_share_cuda_record(device, stream);
     if (out->shared) return LOCH_OK;
     loch_status status = loch_event_create(device, LOCH_EVENT_PLAIN, &out->local);
     if (status == LOCH_OK) status = loch_event_record(out->local, stream);
-    if (status != LOCH_OK) share_order_end(out);
+    if (status != LOCH_OK) lochi_share_order_end(out);
     return status;
 }
 
-void share_order_end(share_order *order)
+void lochi_share_order_end(share_order *order)
 {
-    share_cuda_destroy(order->shared);
+    lochi_share_cuda_destroy(order->shared);
     loch_event_destroy(order->local);
     order->shared = NULL;
     order->local = NULL;
 }
 
-bool share_order_has_passed(share_order *order)
+bool lochi_share_order_has_passed(share_order *order)
 {
-    if (order->shared) return share_cuda_has_passed(order->shared);
+    if (order->shared) return lochi_share_cuda_has_passed(order->shared);
     if (!order->local) return true;
     pthread_mutex_lock(&order->lock);
     const bool has_passed = loch_event_query(order->local) != LOCH_E_BUSY;
@@ -34,15 +34,15 @@ bool share_order_has_passed(share_order *order)
     return has_passed;
 }
 
-bool share_order_get_event(const share_order *order, uint8_t out[SHARE_EVENT_BYTES])
+bool lochi_share_order_get_event(const share_order *order, uint8_t out[SHARE_EVENT_BYTES])
 {
-    if (order->shared) share_cuda_get_handle(order->shared, out);
+    if (order->shared) lochi_share_cuda_get_handle(order->shared, out);
     return order->shared != NULL;
 }
 
-loch_status share_order_wait(share_order *order, loch_device *device, loch_stream *stream)
+loch_status lochi_share_order_wait(share_order *order, loch_device *device, loch_stream *stream)
 {
-    if (order->shared && !share_cuda_wait(order->shared, stream))
+    if (order->shared && !lochi_share_cuda_wait(order->shared, stream))
         return loch_error_set(LOCH_E_DRIVER, "cuda", 0, "the stream cannot wait for the work of the parcel");
     if (!order->local) return LOCH_OK;
     pthread_mutex_lock(&order->lock);

@@ -16,18 +16,18 @@ typedef struct share_order {
 } share_order;
 
 /* Sets the mark behind the work that is queued on `stream` (NULL: the default stream) now. */
-loch_status share_order_begin(loch_device *device, loch_stream *stream, share_order *out);
+loch_status lochi_share_order_begin(loch_device *device, loch_stream *stream, share_order *out);
 
 /* Removes the mark. */
-void share_order_end(share_order *order);
+void lochi_share_order_end(share_order *order);
 
 /* Returns whether the work before the mark has ended. */
-bool share_order_has_passed(share_order *order);
+bool lochi_share_order_has_passed(share_order *order);
 
 /* Copies what another process can wait for the mark with. Returns false if there is no such thing. */
-bool share_order_get_event(const share_order *order, uint8_t out[SHARE_EVENT_BYTES]);
+bool lochi_share_order_get_event(const share_order *order, uint8_t out[SHARE_EVENT_BYTES]);
 
 /* Makes a stream (NULL: the default stream) of this process wait for the mark. */
-loch_status share_order_wait(share_order *order, loch_device *device, loch_stream *stream);
+loch_status lochi_share_order_wait(share_order *order, loch_device *device, loch_stream *stream);
 
 #endif

@@ -52,50 +52,50 @@ static void owner_write_token(loch_parcel *parcel, const share_key *owner)
     token.has_fabric =
         span->share == LOCH_SHARE_FABRIC && span->count == 1 &&
         loch_handle_export(span->pieces[0].handle, LOCH_SHARE_FABRIC, sizeof token.fabric, token.fabric) == LOCH_OK;
-    parcel->token_bytes = share_token_write(&token, parcel->token);
+    parcel->token_bytes = lochi_share_token_write(&token, parcel->token);
 }
 
 static void owner_list(loch_parcel *parcel)
 {
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     parcel->next = *owner_bucket(parcel->id);
     *owner_bucket(parcel->id) = parcel;
     parcel->is_listed = true;
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
 }
 
 /* Gives back what a parcel has, complete or half built. */
 static void owner_end(loch_parcel *parcel)
 {
-    share_order_end(&parcel->order);
-    share_span_release(parcel->span);
+    lochi_share_order_end(&parcel->order);
+    lochi_share_span_release(parcel->span);
     if (parcel->is_pinned) (void)!loch_buffer_unpin(parcel->buffer, NULL);
     loch_buffer_release(parcel->buffer);
     free(parcel);
 }
 
-loch_status share_owner_create(loch_buffer *buffer, const loch_parcel_options *options, const share_key *owner,
-                               loch_parcel **out)
+loch_status lochi_share_owner_create(loch_buffer *buffer, const loch_parcel_options *options, const share_key *owner,
+                                     loch_parcel **out)
 {
     loch_parcel *parcel = calloc(1, sizeof *parcel);
     if (!parcel) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a parcel");
     parcel->buffer = loch_buffer_retain(buffer);
     parcel->bytes = loch_buffer_get_bytes(buffer);
-    parcel->epoch = share_epoch;
+    parcel->epoch = lochi_share_epoch;
     parcel->references = 1;
     parcel->users = options->users;
     parcel->user_id = options->user_id;
     const bool is_read_only = options->access == LOCH_READ_ONLY || loch_buffer_get_access(buffer) == LOCH_READ_ONLY;
     parcel->access = is_read_only ? LOCH_READ_ONLY : LOCH_READ_WRITE;
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     parcel->id = ++owner_last_id;
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     loch_status status = LOCH_OK;
-    if (!share_key_create(&parcel->secret))
+    if (!lochi_share_key_create(&parcel->secret))
         status = loch_error_set(LOCH_E_IO, NULL, 0, "the system has no random numbers for a secret");
     if (status == LOCH_OK) status = owner_find_address(parcel, options->stream);
-    if (status == LOCH_OK) status = share_span_acquire(parcel->address, parcel->bytes, &parcel->span);
-    if (status == LOCH_OK) status = share_order_begin(parcel->span->device, options->stream, &parcel->order);
+    if (status == LOCH_OK) status = lochi_share_span_acquire(parcel->address, parcel->bytes, &parcel->span);
+    if (status == LOCH_OK) status = lochi_share_order_begin(parcel->span->device, options->stream, &parcel->order);
     if (status != LOCH_OK) {
         owner_end(parcel);
         return status;
@@ -106,25 +106,25 @@ loch_status share_owner_create(loch_buffer *buffer, const loch_parcel_options *o
     return LOCH_OK;
 }
 
-void share_owner_release(loch_parcel *parcel)
+void lochi_share_owner_release(loch_parcel *parcel)
 {
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     const bool is_last = --parcel->references == 0;
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     if (is_last) owner_end(parcel);
 }
 
-void share_owner_destroy(loch_parcel *parcel)
+void lochi_share_owner_destroy(loch_parcel *parcel)
 {
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     for (loch_parcel **at = owner_bucket(parcel->id); parcel->is_listed && *at; at = &(*at)->next)
         if (*at == parcel) {
             *at = parcel->next;
             parcel->is_listed = false;
             break;
         }
-    pthread_mutex_unlock(&share_lock);
-    share_owner_release(parcel);
+    pthread_mutex_unlock(&lochi_share_lock);
+    lochi_share_owner_release(parcel);
 }
 
 /* --- imports --- */
@@ -135,25 +135,25 @@ static bool owner_allows(const loch_parcel *parcel, const uid_t *user)
     return parcel->users == LOCH_PARCEL_ONE_USER && *user == (uid_t)parcel->user_id;
 }
 
-bool share_owner_expects(uid_t user)
+bool lochi_share_owner_expects(uid_t user)
 {
     bool is_allowed = user == geteuid();
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     for (size_t i = 0; i < OWNER_BUCKETS && !is_allowed; i++)
         for (const loch_parcel *parcel = owner_buckets[i]; parcel && !is_allowed; parcel = parcel->next)
             is_allowed = owner_allows(parcel, &user);
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     return is_allowed;
 }
 
-loch_parcel *share_owner_acquire(uint64_t id, const share_key *secret, const uid_t *user, bool is_import,
-                                 share_result *result)
+loch_parcel *lochi_share_owner_acquire(uint64_t id, const share_key *secret, const uid_t *user, bool is_import,
+                                       share_result *result)
 {
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     loch_parcel *parcel = *owner_bucket(id);
     while (parcel && parcel->id != id)
         parcel = parcel->next;
-    if (!parcel || !share_key_is(&parcel->secret, secret))
+    if (!parcel || !lochi_share_key_is(&parcel->secret, secret))
         *result = SHARE_NO_PARCEL;
     else if (!owner_allows(parcel, user))
         *result = SHARE_NO_USER;
@@ -165,19 +165,19 @@ loch_parcel *share_owner_acquire(uint64_t id, const share_key *secret, const uid
     } else {
         parcel = NULL;
     }
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     return parcel;
 }
 
-void share_owner_end_import(loch_parcel *parcel)
+void lochi_share_owner_end_import(loch_parcel *parcel)
 {
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     parcel->imports--;
-    pthread_mutex_unlock(&share_lock);
-    share_owner_release(parcel);
+    pthread_mutex_unlock(&lochi_share_lock);
+    lochi_share_owner_release(parcel);
 }
 
-void share_owner_forked(void)
+void lochi_share_owner_forked(void)
 {
     for (size_t i = 0; i < OWNER_BUCKETS; i++)
         for (loch_parcel *parcel = owner_buckets[i]; parcel; parcel = parcel->next) {
@@ -186,5 +186,5 @@ void share_owner_forked(void)
             parcel->imports = 0;
         }
     memset(owner_buckets, 0, sizeof owner_buckets);
-    share_span_forked();
+    lochi_share_span_forked();
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The public calls: options and arguments are checked here. */
 #include "importer.h"
+#include "link.h"
 #include "owner.h"
 #include "server.h"
 #include "state.h"
@@ -8,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define PARCEL_TIMEOUT_NS 30000000000u /* of an import without a timeout */
 
 /* Copies a caller's struct, which may be older and shorter, over `out`, which has defaults. */
 static loch_status parcel_read_options(const void *given, void *out, size_t bytes)
@@ -30,8 +33,8 @@ static loch_status parcel_check_users(loch_parcel_users users)
 
 static void parcel_forked_owner(void)
 {
-    share_server_forked();
-    share_owner_forked();
+    lochi_share_server_forked();
+    lochi_share_owner_forked();
 }
 
 /* --- the owner --- */
@@ -39,9 +42,9 @@ static void parcel_forked_owner(void)
 static loch_status parcel_create(loch_buffer *buffer, const loch_parcel_options *options, loch_parcel **out)
 {
     share_key owner;
-    share_state_watch_forks(parcel_forked_owner, share_importer_forked);
-    const loch_status status = share_server_start(&owner);
-    return status == LOCH_OK ? share_owner_create(buffer, options, &owner, out) : status;
+    lochi_share_state_watch_forks(parcel_forked_owner, lochi_share_importer_forked);
+    const loch_status status = lochi_share_server_start(&owner);
+    return status == LOCH_OK ? lochi_share_owner_create(buffer, options, &owner, out) : status;
 }
 
 loch_status loch_parcel_create(loch_buffer *buffer, const loch_parcel_options *options, loch_parcel **out)
@@ -56,18 +59,18 @@ loch_status loch_parcel_create(loch_buffer *buffer, const loch_parcel_options *o
         status =
             loch_error_set(LOCH_E_INVALID, NULL, 0, "the access of a parcel is not valid: %u", (unsigned)read.access);
     if (status != LOCH_OK) return status;
-    const int cancel = share_cancel_hold();
+    const int cancel = lochi_share_cancel_hold();
     status = parcel_create(buffer, &read, out);
-    share_cancel_restore(cancel);
+    lochi_share_cancel_restore(cancel);
     return status;
 }
 
 void loch_parcel_destroy(loch_parcel *parcel)
 {
     if (!parcel) return;
-    const int cancel = share_cancel_hold();
-    share_owner_destroy(parcel);
-    share_cancel_restore(cancel);
+    const int cancel = lochi_share_cancel_hold();
+    lochi_share_owner_destroy(parcel);
+    lochi_share_cancel_restore(cancel);
 }
 
 const void *loch_parcel_get_token(const loch_parcel *parcel, size_t *length)
@@ -82,10 +85,10 @@ loch_status loch_parcel_get_info(const loch_parcel *parcel, loch_parcel_info *ou
         return loch_error_set(LOCH_E_INVALID, NULL, 0,
                               "loch_parcel_get_info needs a parcel, and a struct whose size is set");
     loch_parcel_info info = {.size = out->size, .bytes = parcel->bytes};
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     info.imports = parcel->imports;
     info.state = parcel->is_listed && !parcel->span->is_stale ? LOCH_PARCEL_OPEN : LOCH_PARCEL_STALE;
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     memcpy(out, &info, out->size < sizeof info ? out->size : sizeof info);
     return LOCH_OK;
 }
@@ -97,41 +100,42 @@ static loch_status parcel_import_own(loch_device *device, const share_token *tok
                                      loch_buffer **out)
 {
     share_result result;
-    loch_parcel *parcel = share_owner_acquire(token->parcel, &token->secret, NULL, false, &result);
+    loch_parcel *parcel = lochi_share_owner_acquire(token->parcel, &token->secret, NULL, false, &result);
     if (!parcel)
         return result == SHARE_IS_STALE
                    ? loch_error_set(LOCH_E_BUSY, NULL, 0, "the memory of the parcel was given back: its pool slept")
                    : loch_error_set(LOCH_E_NOT_FOUND, NULL, 0, "this process has no such parcel: it was destroyed");
-    loch_status status = share_order_wait(&parcel->order, device, stream);
-    if (status == LOCH_OK && token->access == LOCH_READ_ONLY) {
+    loch_status status = lochi_share_order_wait(&parcel->order, device, stream);
+    if (status == LOCH_OK && parcel->access == LOCH_READ_ONLY) {
         const loch_external external = {
             .size = sizeof external, .device = device, .owner = parcel->buffer, .access = LOCH_READ_ONLY};
         status = loch_buffer_wrap(parcel->address, parcel->bytes, &external, out);
     } else if (status == LOCH_OK) {
         *out = loch_buffer_retain(parcel->buffer);
     }
-    share_owner_release(parcel);
+    lochi_share_owner_release(parcel);
     return status;
 }
 
-/* Imports a token. Takes `link`. */
+/* Imports a token. Takes `link`, the connection that came with it; -1 for none. */
 static loch_status parcel_import(loch_device *device, const void *bytes, size_t count,
-                                 const loch_parcel_import_options *options, int link, loch_buffer **out)
+                                 const loch_parcel_import_options *options, uint64_t deadline_ns, int link,
+                                 loch_buffer **out)
 {
     share_token token;
     loch_device_properties properties = {.size = sizeof properties};
-    loch_status status = share_token_read(bytes, count, &token);
+    loch_status status = lochi_share_token_read(bytes, count, &token);
     if (status == LOCH_OK) status = loch_device_get_properties(device, &properties);
     if (status == LOCH_OK && strcmp(properties.driver, token.driver) != 0)
         status = loch_error_set(LOCH_E_INVALID, NULL, 0,
                                 "the memory of the parcel is on a device of driver \"%s\", and %s is not one",
                                 token.driver, loch_device_get_name(device));
-    const bool is_own = status == LOCH_OK && share_server_is(&token.owner);
+    const bool is_own = status == LOCH_OK && lochi_share_server_is(&token.owner);
     if (link >= 0 && (status != LOCH_OK || is_own)) close(link);
     if (status != LOCH_OK) return status;
     if (is_own) return parcel_import_own(device, &token, options->stream, out);
-    share_state_watch_forks(parcel_forked_owner, share_importer_forked);
-    return share_importer_import(device, &token, options, link, out);
+    lochi_share_state_watch_forks(parcel_forked_owner, lochi_share_importer_forked);
+    return lochi_share_importer_import(device, &token, options, deadline_ns, link, out);
 }
 
 static loch_status parcel_read_import(loch_device *device, const loch_parcel_import_options *given,
@@ -139,6 +143,7 @@ static loch_status parcel_read_import(loch_device *device, const loch_parcel_imp
 {
     *out = (loch_parcel_import_options){.size = sizeof *out};
     loch_status status = parcel_read_options(given, out, sizeof *out);
+    if (!out->timeout_ns) out->timeout_ns = PARCEL_TIMEOUT_NS;
     if (status == LOCH_OK) status = parcel_check_users(out->users);
     if (status == LOCH_OK && out->stream && loch_stream_get_device(out->stream) != device)
         status = loch_error_set(LOCH_E_INVALID, NULL, 0, "the stream of the import belongs to another device than %s",
@@ -155,9 +160,9 @@ loch_status loch_parcel_import(loch_device *device, const void *token, size_t by
     loch_parcel_import_options read;
     loch_status status = parcel_read_import(device, options, &read);
     if (status != LOCH_OK) return status;
-    const int cancel = share_cancel_hold();
-    status = parcel_import(device, token, bytes, &read, -1, out);
-    share_cancel_restore(cancel);
+    const int cancel = lochi_share_cancel_hold();
+    status = parcel_import(device, token, bytes, &read, lochi_share_deadline(read.timeout_ns), -1, out);
+    lochi_share_cancel_restore(cancel);
     return status;
 }
 
@@ -166,17 +171,17 @@ loch_status loch_parcel_import(loch_device *device, const void *token, size_t by
 loch_status loch_parcel_send(const loch_parcel *parcel, int socket)
 {
     if (!parcel) return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_parcel_send needs a parcel");
-    if (parcel->epoch != share_epoch)
+    if (parcel->epoch != lochi_share_epoch)
         return loch_error_set(LOCH_E_FORKED, NULL, 0, "the parcel belongs to the parent of this process");
     int link;
-    const int cancel = share_cancel_hold();
-    loch_status status = share_transfer_check(socket);
-    if (status == LOCH_OK) status = share_server_connect(parcel->id, &link);
+    const int cancel = lochi_share_cancel_hold();
+    loch_status status = lochi_share_transfer_check(socket);
+    if (status == LOCH_OK) status = lochi_share_server_connect(parcel->id, &link);
     if (status == LOCH_OK) {
-        status = share_transfer_send(socket, parcel->token, parcel->token_bytes, link);
+        status = lochi_share_transfer_send(socket, parcel->token, parcel->token_bytes, link);
         close(link);
     }
-    share_cancel_restore(cancel);
+    lochi_share_cancel_restore(cancel);
     return status;
 }
 
@@ -192,10 +197,11 @@ loch_status loch_parcel_receive(loch_device *device, int socket, const loch_parc
     uint8_t token[LOCH_PARCEL_TOKEN_MAX];
     size_t bytes;
     int link;
-    const int cancel = share_cancel_hold();
-    status = share_transfer_check(socket);
-    if (status == LOCH_OK) status = share_transfer_receive(socket, token, &bytes, &link);
-    if (status == LOCH_OK) status = parcel_import(device, token, bytes, &read, link, out);
-    share_cancel_restore(cancel);
+    const uint64_t deadline_ns = lochi_share_deadline(read.timeout_ns);
+    const int cancel = lochi_share_cancel_hold();
+    status = lochi_share_transfer_check(socket);
+    if (status == LOCH_OK) status = lochi_share_transfer_receive(socket, deadline_ns, token, &bytes, &link);
+    if (status == LOCH_OK) status = parcel_import(device, token, bytes, &read, deadline_ns, link, out);
+    lochi_share_cancel_restore(cancel);
     return status;
 }

@@ -27,20 +27,21 @@ typedef struct server_lease {
     loch_parcel *parcel; /* counted as an import */
 } server_lease;
 
-/* The members are used by the thread alone, except `fd`, `pidfd` and `next`, which a fork reads under share_lock. */
+/* The members are used by the thread alone, except `fd`, `pidfd` and `next`, which a fork reads under
+ * lochi_share_lock. */
 typedef struct server_connection {
     struct server_connection *next;
     int fd, pidfd; /* pidfd: -1 if the system has none */
     share_peer peer;
-    /* Not 0: the owner passed the connection on with this parcel, which any user may import by it. The process on the
-     * other side is known by its first message, and `peer.pid` is 0 until then. */
+    /* Not 0: the owner passed the connection on with this parcel, which any user may import by it, and no other parcel.
+     * The process on the other side is known by its first message, and `peer.pid` is 0 until then. */
     uint64_t passed_with;
     uint64_t last_lease;
     server_lease *leases;
 } server_connection;
 
 static struct {
-    bool is_running; /* all members under share_lock */
+    bool is_running; /* all members under lochi_share_lock */
     share_key id;
     int listener, epoll;
     int reserve; /* a descriptor to give up when the process has no other left */
@@ -79,7 +80,7 @@ static void server_turn_away(int fd, share_result result)
 {
     const share_reply reply = {
         .magic = SHARE_MAGIC, .version = SHARE_VERSION, .result = (uint16_t)result, .sequence = SHARE_FIRST};
-    (void)share_link_send(fd, &reply, SHARE_REPLY_BYTES, NULL, 0, MSG_DONTWAIT);
+    (void)lochi_share_link_send(fd, &reply, SHARE_REPLY_BYTES, NULL, 0, MSG_DONTWAIT);
     close(fd);
 }
 
@@ -94,9 +95,9 @@ static bool server_add(int fd, const share_peer *peer, uint64_t passed_with)
     *connection = (server_connection){.fd = fd, .pidfd = -1, .passed_with = passed_with};
     if (peer) {
         connection->peer = *peer;
-        connection->pidfd = share_link_pidfd(fd, peer);
+        connection->pidfd = lochi_share_link_pidfd(fd, peer);
     }
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     connection->next = server.connections;
     server.connections = connection;
     /* The pidfd comes first: the thread may free the connection as soon as its socket is watched. */
@@ -106,7 +107,7 @@ static bool server_add(int fd, const share_peer *peer, uint64_t passed_with)
         server.connections = connection->next;
         server_unwatch(connection->pidfd);
     }
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     if (!is_watched) server_free(connection);
     return is_watched;
 }
@@ -114,17 +115,17 @@ static bool server_add(int fd, const share_peer *peer, uint64_t passed_with)
 /* Ends a connection and all of its leases. */
 static void server_drop(server_connection *connection)
 {
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     server_connection **at = &server.connections;
     while (*at && *at != connection)
         at = &(*at)->next;
     if (*at) *at = connection->next;
     server_unwatch(connection->fd);
     server_unwatch(connection->pidfd);
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     for (server_lease *lease = connection->leases, *next; lease; lease = next) {
         next = lease->next;
-        share_owner_end_import(lease->parcel);
+        lochi_share_owner_end_import(lease->parcel);
         free(lease);
     }
     server_free(connection);
@@ -138,9 +139,9 @@ static void server_accept(void)
     share_peer peer;
     int fd = accept4(server.listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0) {
-        if (!share_link_peer(fd, &peer))
+        if (!lochi_share_link_peer(fd, &peer))
             close(fd);
-        else if (!share_owner_expects(peer.uid))
+        else if (!lochi_share_owner_expects(peer.uid))
             server_turn_away(fd, SHARE_NO_USER);
         else
             server_add(fd, &peer, 0);
@@ -157,13 +158,13 @@ static void server_accept(void)
 static bool server_meet(server_connection *connection, const share_peer *sender)
 {
     if (!connection->passed_with || connection->peer.pid || !sender->pid) return true;
-    const int pidfd = share_link_pidfd(-1, sender);
+    const int pidfd = lochi_share_link_pidfd(-1, sender);
     if (pidfd < 0 && errno == ESRCH) return false;
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     connection->peer = *sender;
     connection->pidfd = pidfd;
     const bool is_watched = pidfd < 0 || server_watch(pidfd, server_mark(connection, true));
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     return is_watched;
 }
 
@@ -181,12 +182,13 @@ static share_result server_import(server_connection *connection, const share_req
 {
     share_result result;
     if (request->lease <= connection->last_lease) return SHARE_NO_PARCEL; /* numbers rise, so that they stay unique */
+    if (connection->passed_with && request->parcel != connection->passed_with) return SHARE_NO_USER;
     server_lease *lease = calloc(1, sizeof *lease);
     if (!lease) return SHARE_NO_MEMORY;
     lease->id = request->lease;
-    const bool is_checked = request->parcel != connection->passed_with;
-    lease->parcel = share_owner_acquire(request->parcel, &request->secret, is_checked ? &connection->peer.uid : NULL,
-                                        true, &result);
+    const bool is_passed = connection->passed_with != 0;
+    lease->parcel = lochi_share_owner_acquire(request->parcel, &request->secret,
+                                              is_passed ? NULL : &connection->peer.uid, true, &result);
     if (!lease->parcel) {
         free(lease);
         return result;
@@ -203,20 +205,21 @@ static void server_release(server_connection *connection, uint64_t id)
     server_lease **at = server_find(connection, id), *lease = *at;
     if (!lease) return;
     *at = lease->next;
-    share_owner_end_import(lease->parcel);
+    lochi_share_owner_end_import(lease->parcel);
     free(lease);
 }
 
 static void server_describe(loch_parcel *parcel, share_reply *reply)
 {
+    reply->span = parcel->span->id;
     reply->span_bytes = parcel->span->bytes;
     reply->offset = (uintptr_t)parcel->address - parcel->span->start;
     reply->bytes = parcel->bytes;
     reply->handles = (uint32_t)parcel->span->count;
     reply->share = (uint32_t)parcel->span->share;
     reply->access = (uint32_t)parcel->access;
-    reply->is_ready = share_order_has_passed(&parcel->order);
-    if (!reply->is_ready) reply->has_event = share_order_get_event(&parcel->order, reply->event);
+    reply->is_ready = lochi_share_order_has_passed(&parcel->order);
+    if (!reply->is_ready) reply->has_event = lochi_share_order_get_event(&parcel->order, reply->event);
 }
 
 /* Answers a request. Returns false if the connection is to be dropped. */
@@ -237,7 +240,7 @@ static bool server_answer(server_connection *connection, const share_request *re
     if (result == SHARE_OK && lease) {
         server_describe(lease->parcel, &reply);
         if (request->kind == SHARE_FETCH || (request->kind == SHARE_IMPORT && request->wants))
-            result = share_span_export(lease->parcel->span, request->first, &reply, descriptors, &count);
+            result = lochi_share_span_export(lease->parcel->span, request->first, &reply, descriptors, &count);
         if (result != SHARE_OK && request->kind == SHARE_IMPORT) server_release(connection, request->lease);
     }
     reply.magic = SHARE_MAGIC;
@@ -245,12 +248,12 @@ static bool server_answer(server_connection *connection, const share_request *re
     reply.result = (uint16_t)result;
     reply.sequence = request->sequence;
     if (result != SHARE_OK) {
-        share_link_close_all(descriptors, count);
+        lochi_share_link_close_all(descriptors, count);
         count = 0;
     }
     const size_t bytes = reply.share == LOCH_SHARE_FABRIC ? sizeof reply : SHARE_REPLY_BYTES;
-    const int error = share_link_send(connection->fd, &reply, bytes, descriptors, count, MSG_DONTWAIT);
-    share_link_close_all(descriptors, count);
+    const int error = lochi_share_link_send(connection->fd, &reply, bytes, descriptors, count, MSG_DONTWAIT);
+    lochi_share_link_close_all(descriptors, count);
     return error == 0;
 }
 
@@ -261,9 +264,9 @@ static bool server_read(server_connection *connection)
     uint8_t bytes[sizeof request + 1];
     share_peer sender;
     size_t length;
-    const int error = share_link_read(connection->fd, bytes, sizeof bytes, &length, &sender);
+    const int error = lochi_share_link_read(connection->fd, bytes, sizeof bytes, &length, &sender);
     if (error == EAGAIN) return true;
-    if (error || !length || !share_request_is_sound(bytes, length, &request)) return false;
+    if (error || !length || !lochi_share_request_is_sound(bytes, length, &request)) return false;
     if (!server_meet(connection, &sender)) return false;
     if (request.version == SHARE_VERSION && request.kind == SHARE_RELEASE) {
         server_release(connection, request.lease);
@@ -332,8 +335,8 @@ static int server_start_thread(void)
 
 static server_failure server_open(void)
 {
-    if (!share_key_create(&server.id)) return (server_failure){"the id of this process", errno};
-    server.listener = share_link_listen(&server.id);
+    if (!lochi_share_key_create(&server.id)) return (server_failure){"the id of this process", errno};
+    server.listener = lochi_share_link_listen(&server.id);
     if (server.listener < 0) return (server_failure){"the socket for importers", errno};
     server.epoll = epoll_create1(EPOLL_CLOEXEC);
     if (server.epoll < 0 || !server_watch(server.listener, 0)) return (server_failure){"the queue of importers", errno};
@@ -343,35 +346,35 @@ static server_failure server_open(void)
     return (server_failure){error ? "the thread that answers importers" : NULL, error};
 }
 
-loch_status share_server_start(share_key *out)
+loch_status lochi_share_server_start(share_key *out)
 {
     server_failure failure = {.what = NULL};
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     if (!server.is_running) {
         failure = server_open();
         server.is_running = !failure.what;
         if (failure.what) server_close();
     }
     *out = server.id;
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     return failure.what ? server_fail(failure) : LOCH_OK;
 }
 
-bool share_server_is(const share_key *owner)
+bool lochi_share_server_is(const share_key *owner)
 {
-    pthread_mutex_lock(&share_lock);
-    const bool is_here = server.is_running && share_key_is(&server.id, owner);
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
+    const bool is_here = server.is_running && lochi_share_key_is(&server.id, owner);
+    pthread_mutex_unlock(&lochi_share_lock);
     return is_here;
 }
 
-loch_status share_server_connect(uint64_t parcel, int *out)
+loch_status lochi_share_server_connect(uint64_t parcel, int *out)
 {
     int ends[2];
-    if (!share_link_pair(ends)) return server_fail((server_failure){"a connection to this process", errno});
-    if (!share_link_know_senders(ends[0])) {
+    if (!lochi_share_link_pair(ends)) return server_fail((server_failure){"a connection to this process", errno});
+    if (!lochi_share_link_know_senders(ends[0])) {
         const int error = errno;
-        share_link_close_all(ends, 2);
+        lochi_share_link_close_all(ends, 2);
         return server_fail((server_failure){"a connection to this process", error});
     }
     if (!server_add(ends[0], NULL, parcel)) {
@@ -382,7 +385,7 @@ loch_status share_server_connect(uint64_t parcel, int *out)
     return LOCH_OK;
 }
 
-void share_server_forked(void)
+void lochi_share_server_forked(void)
 {
     server.is_running = false;
     server_close();

@@ -34,7 +34,7 @@ static void span_observe(loch_range_event event, const loch_range *range, void *
     (void)user;
     if (event != LOCH_RANGE_GOING || !range->memory) return;
     const uintptr_t start = (uintptr_t)range->address, end = start + range->bytes;
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     for (bool is_used = true; is_used;) {
         is_used = false;
         for (share_span *span = span_list; span; span = span->next) {
@@ -42,9 +42,9 @@ static void span_observe(loch_range_event event, const loch_range *range, void *
             span->is_stale = true;
             is_used = is_used || span->exporting;
         }
-        if (is_used) pthread_cond_wait(&span_unused, &share_lock); /* spans may have gone: look again */
+        if (is_used) pthread_cond_wait(&span_unused, &lochi_share_lock); /* spans may have gone: look again */
     }
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
 }
 
 /* Counts one more span of a device, which is observed from now on. */
@@ -140,7 +140,7 @@ static bool span_is_equal(const share_span *one, const share_span *other)
 /* Enters a span in the list, or finds its equal there. Takes the argument. */
 static share_span *span_enter(share_span *span)
 {
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     share_span *found = span_list;
     while (found && (found->is_stale || !span_is_equal(found, span)))
         found = found->next;
@@ -151,7 +151,7 @@ static share_span *span_enter(share_span *span)
         span_list = found;
     }
     found->parcels++;
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     if (found != span) {
         loch_device_release(span->device);
         free(span);
@@ -159,7 +159,7 @@ static share_span *span_enter(share_span *span)
     return found;
 }
 
-loch_status share_span_acquire(const void *address, size_t bytes, share_span **out)
+loch_status lochi_share_span_acquire(const void *address, size_t bytes, share_span **out)
 {
     share_span *span, *again;
     loch_status status = span_read(address, bytes, &span);
@@ -177,32 +177,32 @@ loch_status share_span_acquire(const void *address, size_t bytes, share_span **o
         status = loch_error_set(LOCH_E_BUSY, NULL, 0, "the memory at %p was put to sleep meanwhile", address);
     free(again);
     if (status != LOCH_OK) {
-        share_span_release(span);
+        lochi_share_span_release(span);
         return status;
     }
     *out = span;
     return LOCH_OK;
 }
 
-void share_span_release(share_span *span)
+void lochi_share_span_release(share_span *span)
 {
     if (!span) return;
     loch_device *device = span->device;
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     const bool is_last = --span->parcels == 0;
     for (share_span **at = &span_list; is_last && *at; at = &(*at)->next)
         if (*at == span) {
             *at = span->next;
             break;
         }
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     span_device_remove(device); /* one for each acquire */
     if (!is_last) return;
     loch_device_release(device);
     free(span);
 }
 
-void share_span_forked(void)
+void lochi_share_span_forked(void)
 {
     span_list = NULL;
     span_devices = NULL;
@@ -221,13 +221,14 @@ static share_result span_explain(share_reply *reply)
     return SHARE_FAILED;
 }
 
-share_result share_span_export(share_span *span, size_t first, share_reply *reply, int *descriptors, size_t *count)
+share_result lochi_share_span_export(share_span *span, size_t first, share_reply *reply, int *descriptors,
+                                     size_t *count)
 {
     *count = 0;
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     const bool is_stale = span->is_stale;
     if (!is_stale) span->exporting++;
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     if (is_stale) return SHARE_IS_STALE;
     share_result result = SHARE_OK;
     reply->first = (uint32_t)first;
@@ -246,8 +247,8 @@ share_result share_span_export(share_span *span, size_t first, share_reply *repl
         reply->count = (uint32_t)i + 1;
         if (is_fd) descriptors[(*count)++] = descriptor;
     }
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     if (--span->exporting == 0) pthread_cond_broadcast(&span_unused);
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     return result;
 }

@@ -4,28 +4,28 @@
 #include "state.h"
 #include <stddef.h>
 
-pthread_mutex_t share_lock = PTHREAD_MUTEX_INITIALIZER;
-unsigned share_epoch;
+pthread_mutex_t lochi_share_lock = PTHREAD_MUTEX_INITIALIZER;
+unsigned lochi_share_epoch;
 
 static share_forked *state_functions[2];
 static pthread_once_t state_once = PTHREAD_ONCE_INIT;
 
 static void state_prepare(void)
 {
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
 }
 
 static void state_parent(void)
 {
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
 }
 
 static void state_child(void)
 {
-    share_epoch++;
+    lochi_share_epoch++;
     state_functions[0]();
     state_functions[1]();
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
 }
 
 static void state_register(void)
@@ -33,23 +33,23 @@ static void state_register(void)
     pthread_atfork(state_prepare, state_parent, state_child);
 }
 
-void share_state_watch_forks(share_forked *one, share_forked *other)
+void lochi_share_state_watch_forks(share_forked *one, share_forked *other)
 {
-    pthread_mutex_lock(&share_lock);
+    pthread_mutex_lock(&lochi_share_lock);
     state_functions[0] = one;
     state_functions[1] = other;
-    pthread_mutex_unlock(&share_lock);
+    pthread_mutex_unlock(&lochi_share_lock);
     pthread_once(&state_once, state_register);
 }
 
-int share_cancel_hold(void)
+int lochi_share_cancel_hold(void)
 {
     int state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     return state;
 }
 
-void share_cancel_restore(int state)
+void lochi_share_cancel_restore(int state)
 {
     pthread_setcancelstate(state, NULL);
 }

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-loch_status share_transfer_check(int socket)
+loch_status lochi_share_transfer_check(int socket)
 {
     int domain = 0;
     socklen_t length = sizeof domain;
@@ -29,13 +29,13 @@ static void transfer_wait(int socket, short events)
     poll(&one, 1, -1);
 }
 
-loch_status share_transfer_send(int socket, const uint8_t *token, size_t bytes, int link)
+loch_status lochi_share_transfer_send(int socket, const uint8_t *token, size_t bytes, int link)
 {
     uint8_t message[1 + LOCH_PARCEL_TOKEN_MAX];
     message[0] = (uint8_t)bytes;
     memcpy(message + 1, token, bytes);
     for (size_t sent = 0; sent <= bytes;) { /* the system takes a small message whole, except on a full stream */
-        const int error = share_link_send(socket, message + sent, 1 + bytes - sent, &link, sent == 0, 0);
+        const int error = lochi_share_link_send(socket, message + sent, 1 + bytes - sent, &link, sent == 0, 0);
         if (error == EAGAIN)
             transfer_wait(socket, POLLOUT);
         else if (error)
@@ -46,44 +46,67 @@ loch_status share_transfer_send(int socket, const uint8_t *token, size_t bytes, 
     return LOCH_OK;
 }
 
-/* Receives up to `bytes` bytes with at most one descriptor, waiting as long as it takes. */
-static int transfer_take(int socket, uint8_t *to, size_t bytes, size_t *got, int *link)
+/* What is read of a message. */
+typedef struct transfer_state {
+    uint8_t bytes[1 + LOCH_PARCEL_TOKEN_MAX];
+    size_t have;
+    int link;     /* the first descriptor that came; -1 for none */
+    bool is_lost; /* a descriptor came that this process has no room for */
+} transfer_state;
+
+/* Receives up to `bytes` bytes more with at most one descriptor. Returns 0 or the error number. */
+static int transfer_take(int socket, uint64_t deadline_ns, size_t bytes, transfer_state *state)
 {
     int descriptors[SHARE_CHUNK];
-    size_t count;
-    int error;
-    while ((error = share_link_receive(socket, to, bytes, 0, got, descriptors, &count)) == EAGAIN)
-        transfer_wait(socket, POLLIN);
-    if (count && *link < 0) {
-        *link = descriptors[0];
-        share_link_close_all(descriptors + 1, count - 1);
+    size_t count, got;
+    int error =
+        lochi_share_link_receive(socket, state->bytes + state->have, bytes, deadline_ns, &got, descriptors, &count);
+    if (count && state->link < 0) {
+        state->link = descriptors[0];
+        lochi_share_link_close_all(descriptors + 1, count - 1);
     } else {
-        share_link_close_all(descriptors, count);
+        lochi_share_link_close_all(descriptors, count);
     }
-    if (error == EMFILE) error = 0; /* without the connection, the import makes its own */
-    return error || *got ? error : ECONNRESET;
+    if (error == EMFILE) { /* the bytes are there: the rest is read, so that the next parcel can be */
+        state->is_lost = true;
+        error = 0;
+    }
+    state->have += error ? 0 : got;
+    return error || got ? error : ECONNRESET;
 }
 
-loch_status share_transfer_receive(int socket, uint8_t *token, size_t *bytes, int *link)
+static loch_status transfer_refuse(const transfer_state *state, int error)
 {
-    uint8_t message[1 + LOCH_PARCEL_TOKEN_MAX];
+    if (error == ETIMEDOUT && !state->have)
+        return loch_error_set(LOCH_E_BUSY, NULL, 0, "no parcel came over the socket in time");
+    if (error == ETIMEDOUT)
+        return loch_error_set(LOCH_E_IO, NULL, error,
+                              "%zu of %u bytes of a parcel came over the socket in time: close the socket", state->have,
+                              1u + state->bytes[0]);
+    if (error) return transfer_fail("receiving", error);
+    if (state->is_lost)
+        return loch_error_set(LOCH_E_LIMIT, NULL, EMFILE,
+                              "this process has no file descriptor left for the connection of a parcel");
+    return loch_error_set(LOCH_E_IO, NULL, 0, "the parcel came over the socket without a connection to its owner");
+}
+
+loch_status lochi_share_transfer_receive(int socket, uint64_t deadline_ns, uint8_t *token, size_t *bytes, int *link)
+{
+    transfer_state state = {.link = -1};
     int kind = SOCK_STREAM;
     socklen_t length = sizeof kind;
-    size_t have = 0, got, wanted;
-    *link = -1;
     (void)!getsockopt(socket, SOL_SOCKET, SO_TYPE, &kind, &length);
-    int error = transfer_take(socket, message, kind == SOCK_STREAM ? 1 : sizeof message, &have, link);
-    wanted = error ? 0 : (size_t)1 + message[0];
-    while (!error && have < wanted && kind == SOCK_STREAM) {
-        error = transfer_take(socket, message + have, wanted - have, &got, link);
-        have += error ? 0 : got;
+    int error = transfer_take(socket, deadline_ns, kind == SOCK_STREAM ? 1 : sizeof state.bytes, &state);
+    const size_t wanted = (size_t)1 + state.bytes[0];
+    while (!error && state.have < wanted && kind == SOCK_STREAM)
+        error = transfer_take(socket, deadline_ns, wanted - state.have, &state);
+    if (!error && state.have != wanted) error = EPROTO;
+    if (error || state.link < 0) {
+        lochi_share_link_close_all(&state.link, 1);
+        return transfer_refuse(&state, error);
     }
-    if (!error && have != wanted) error = EPROTO;
-    if (error) {
-        share_link_close_all(link, 1);
-        return transfer_fail("receiving", error);
-    }
-    *bytes = have - 1;
-    memcpy(token, message + 1, *bytes);
+    *bytes = state.have - 1;
+    *link = state.link;
+    memcpy(token, state.bytes + 1, *bytes);
     return LOCH_OK;
 }

@@ -6,13 +6,14 @@
 #include "message.h"
 
 /* E_INVALID: `socket` is not a Unix socket. */
-loch_status share_transfer_check(int socket);
+loch_status lochi_share_transfer_check(int socket);
 
 /* Sends a token and the descriptor `link`, which stays open here. */
-loch_status share_transfer_send(int socket, const uint8_t *token, size_t bytes, int link);
+loch_status lochi_share_transfer_send(int socket, const uint8_t *token, size_t bytes, int link);
 
-/* Receives a token, which has room for LOCH_PARCEL_TOKEN_MAX bytes, and the descriptor that came with it; -1 if this
- * process had none left. */
-loch_status share_transfer_receive(int socket, uint8_t *token, size_t *bytes, int *link);
+/* Receives a token, which has room for LOCH_PARCEL_TOKEN_MAX bytes, and the connection that came with it, which is the
+ * caller's. E_BUSY: nothing came until the deadline. E_LIMIT: this process has no descriptor left for the connection.
+ * E_IO: the socket was closed, something else came, or only a part of a parcel until the deadline. */
+loch_status lochi_share_transfer_receive(int socket, uint64_t deadline_ns, uint8_t *token, size_t *bytes, int *link);
 
 #endif

@@ -35,7 +35,7 @@ static share_key owner_of(const loch_parcel *parcel)
     size_t length;
     share_token parts;
     const void *token = loch_parcel_get_token(parcel, &length);
-    CHECK_OK(share_token_read(token, length, &parts));
+    CHECK_OK(lochi_share_token_read(token, length, &parts));
     return parts.owner;
 }
 
@@ -93,24 +93,29 @@ static void a_received_connection_lets_another_user_to_its_parcel_alone(void **s
     partner_await_imports(sent, 0);
     partner_stop(&p);
 
-    p = partner_start("cpu"); /* a process of the owner's user needs no second connection */
+    p = partner_start("cpu");                                              /* the owner's user */
+    const size_t files = partner_do_it(&p, PARTNER_FILES, 0, 0), each = 2; /* a connection, and the handle */
     CHECK_OK(loch_parcel_send(sent, p.parcels));
     partner_do_it(&p, PARTNER_RECEIVE, 0, 0);
-    const size_t files = partner_do_it(&p, PARTNER_FILES, 0, 0);
+    assert_int_equal(partner_do_it(&p, PARTNER_FILES, 0, 0), files + each);
     partner_import(&p, 1, closed);
+    partner_import(&p, 2, sent);
+    assert_int_equal(partner_do_it(&p, PARTNER_FILES, 0, 0), files + 2 * each); /* shared by both tokens */
     CHECK_OK(loch_parcel_send(closed, p.parcels));
-    partner_do_it(&p, PARTNER_RECEIVE, 2, 0);
-    assert_int_equal(partner_do_it(&p, PARTNER_FILES, 0, 0), files);
+    partner_do_it(&p, PARTNER_RECEIVE, 3, 0);
+    assert_int_equal(partner_do_it(&p, PARTNER_FILES, 0, 0), files + 3 * each);
+    for (size_t i = 0; i < 4; i++)
+        partner_do_it(&p, PARTNER_RELEASE, i, 0);
+    assert_int_equal(partner_do_it(&p, PARTNER_FILES, 0, 0), files + 1); /* the one for tokens stays open */
     partner_stop(&p);
     loch_parcel_destroy(sent);
     loch_parcel_destroy(closed);
 }
 
-/* A parcel on the wire that is asked for by hand: what a process can do that has a connection and a token. */
-static void a_connection_that_is_passed_on_proves_no_user(void **state)
+/* A parcel on the wire that is asked for by hand: what a process can do that has a connection and a token. The
+ * connection is for its parcel alone, also for the owner's user: the process behind it is not known. */
+static void ask_over_a_passed_connection(bool is_other_user)
 {
-    (void)state;
-    if (geteuid() != 0) skip();
     loch_parcel *sent = make_parcel(1000, NULL), *closed = make_parcel(1000, NULL);
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -118,11 +123,11 @@ static void a_connection_that_is_passed_on_proves_no_user(void **state)
     uint8_t message[1 + LOCH_PARCEL_TOKEN_MAX];
     int descriptors[SHARE_CHUNK];
     size_t length, count;
-    assert_int_equal(share_link_receive(ends[1], message, sizeof message, 0, &length, descriptors, &count), 0);
+    assert_int_equal(lochi_share_link_receive(ends[1], message, sizeof message, 0, &length, descriptors, &count), 0);
     assert_int_equal(count, 1);
     share_token parts;
     const void *token = loch_parcel_get_token(closed, &length);
-    CHECK_OK(share_token_read(token, length, &parts));
+    CHECK_OK(lochi_share_token_read(token, length, &parts));
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (!pid) {
@@ -136,10 +141,12 @@ static void a_connection_that_is_passed_on_proves_no_user(void **state)
                                        .secret = parts.secret};
         uint8_t bytes[sizeof reply];
         int none[SHARE_CHUNK];
-        if (setuid(OTHER_USER) != 0) _exit(1);
-        if (share_link_send(descriptors[0], &request, sizeof request, NULL, 0, 0) != 0) _exit(2);
-        if (share_link_receive(descriptors[0], bytes, sizeof bytes, 10000000000u, &length, none, &count) != 0) _exit(3);
-        if (!share_reply_is_sound(bytes, length, &reply)) _exit(4);
+        if (is_other_user && setuid(OTHER_USER) != 0) _exit(1);
+        if (lochi_share_link_send(descriptors[0], &request, sizeof request, NULL, 0, 0) != 0) _exit(2);
+        if (lochi_share_link_receive(descriptors[0], bytes, sizeof bytes, lochi_share_deadline(10000000000u), &length,
+                                     none, &count) != 0)
+            _exit(3);
+        if (!lochi_share_reply_is_sound(bytes, length, &reply)) _exit(4);
         _exit(reply.result == SHARE_NO_USER ? 0 : 5);
     }
     int status;
@@ -151,6 +158,13 @@ static void a_connection_that_is_passed_on_proves_no_user(void **state)
     loch_parcel_destroy(closed);
 }
 
+static void a_connection_that_is_passed_on_is_for_its_parcel_alone(void **state)
+{
+    (void)state;
+    ask_over_a_passed_connection(false);
+    if (geteuid() == 0) ask_over_a_passed_connection(true);
+}
+
 /* What a stranger sees: each of its connections is answered and closed. */
 static int connect_as_stranger(const share_key *owner)
 {
@@ -158,15 +172,20 @@ static int connect_as_stranger(const share_key *owner)
     int links[LINKS];
     if (setuid(OTHER_USER) != 0) return 1;
     for (size_t i = 0; i < LINKS; i++)
-        if ((links[i] = share_link_connect(owner, 10000000000u)) < 0) return 2;
+        if ((links[i] = lochi_share_link_connect(owner, lochi_share_deadline(10000000000u))) < 0) return 2;
     for (size_t i = 0; i < LINKS; i++) {
         uint8_t bytes[sizeof(share_reply)];
         int none[SHARE_CHUNK];
         size_t length, count;
         share_reply reply;
-        if (share_link_receive(links[i], bytes, sizeof bytes, 10000000000u, &length, none, &count) != 0) return 3;
-        if (!share_reply_is_sound(bytes, length, &reply) || reply.result != SHARE_NO_USER) return 4;
-        if (share_link_receive(links[i], bytes, sizeof bytes, 10000000000u, &length, none, &count) || length) return 5;
+        if (lochi_share_link_receive(links[i], bytes, sizeof bytes, lochi_share_deadline(10000000000u), &length, none,
+                                     &count) != 0)
+            return 3;
+        if (!lochi_share_reply_is_sound(bytes, length, &reply) || reply.result != SHARE_NO_USER) return 4;
+        if (lochi_share_link_receive(links[i], bytes, sizeof bytes, lochi_share_deadline(10000000000u), &length, none,
+                                     &count) ||
+            length)
+            return 5;
     }
     return 0;
 }
@@ -223,17 +242,17 @@ static void an_owner_that_accepts_no_connection_is_waited_for_so_long(void **sta
     partner p = partner_start("cpu");
     const size_t length = offer_for_token(&p, token);
     share_token parts;
-    CHECK_OK(share_token_read(token, length, &parts));
+    CHECK_OK(lochi_share_token_read(token, length, &parts));
     stop(&p);
     size_t count = 0;
-    while (count < LINKS && (links[count] = share_link_connect(&parts.owner, 1000000)) >= 0)
+    while (count < LINKS && (links[count] = lochi_share_link_connect(&parts.owner, lochi_share_deadline(1000000))) >= 0)
         count++;
     assert_true(count < LINKS);
     const loch_parcel_import_options options = {.size = sizeof options, .timeout_ns = 20000000};
     CHECK_FAILS(loch_parcel_import(cpu, token, length, &options, &buffer), BUSY);
     assert_null(buffer);
     assert_non_null(strstr(loch_error_get()->sentence, "does not answer"));
-    share_link_close_all(links, count);
+    lochi_share_link_close_all(links, count);
     free(links);
     assert_int_equal(kill(p.pid, SIGCONT), 0);
     CHECK_OK(loch_parcel_import(cpu, token, length, NULL, &buffer));
@@ -288,7 +307,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_received_parcel_is_let_in_beside_a_connection_that_was_made_before),
         cmocka_unit_test(a_received_connection_lets_another_user_to_its_parcel_alone),
-        cmocka_unit_test(a_connection_that_is_passed_on_proves_no_user),
+        cmocka_unit_test(a_connection_that_is_passed_on_is_for_its_parcel_alone),
         cmocka_unit_test(strangers_take_no_descriptors_of_an_owner),
         cmocka_unit_test(a_killed_receiver_lets_go_though_a_copy_of_its_socket_lives),
         cmocka_unit_test(an_owner_that_accepts_no_connection_is_waited_for_so_long),

@@ -107,7 +107,7 @@ static void a_socket_that_ends_or_lies_gives_no_parcel(void **state)
         const size_t files = partner_count_files();
         assert_int_equal(socketpair(AF_UNIX, kind, 0, ends), 0);
         assert_int_equal(write(ends[0], "\005hello", 6), 6);
-        CHECK_FAILS(loch_parcel_receive(cpu, ends[1], NULL, &out), INVALID);
+        CHECK_FAILS(loch_parcel_receive(cpu, ends[1], NULL, &out), IO);
         CHECK_OK(loch_parcel_send(parcel, ends[0])); /* whole, and behind what was read */
         CHECK_OK(loch_parcel_receive(cpu, ends[1], NULL, &out));
         loch_buffer_release(out);
@@ -154,25 +154,31 @@ static void damaged_and_forged_tokens_are_refused(void **state)
     partner p = partner_start("cpu");
     const size_t files = partner_do_it(&p, PARTNER_FILES, 0, 0);
     share_token parts;
-    CHECK_OK(share_token_read(token, length, &parts));
+    CHECK_OK(lochi_share_token_read(token, length, &parts));
     share_token forged = parts;
     forged.secret.bytes[3] ^= 1; /* a good sum, and a wrong secret */
-    expect_refused(partner_import_bytes(&p, 0, copy, share_token_write(&forged, copy)), LOCH_E_NOT_FOUND, "destroyed");
+    expect_refused(partner_import_bytes(&p, 0, copy, lochi_share_token_write(&forged, copy)), LOCH_E_NOT_FOUND,
+                   "destroyed");
     CHECK_FAILS(loch_parcel_import(cpu, copy, length, NULL, &out), NOT_FOUND); /* in the owner itself too */
     forged = parts;
     forged.parcel += 1000;
-    expect_refused(partner_import_bytes(&p, 0, copy, share_token_write(&forged, copy)), LOCH_E_NOT_FOUND, "destroyed");
+    expect_refused(partner_import_bytes(&p, 0, copy, lochi_share_token_write(&forged, copy)), LOCH_E_NOT_FOUND,
+                   "destroyed");
     forged = parts;
     forged.owner.bytes[0] ^= 1;
-    expect_refused(partner_import_bytes(&p, 0, copy, share_token_write(&forged, copy)), LOCH_E_NOT_FOUND, "has ended");
+    expect_refused(partner_import_bytes(&p, 0, copy, lochi_share_token_write(&forged, copy)), LOCH_E_NOT_FOUND,
+                   "has ended");
     forged = parts;
     forged.offset += 64;
-    expect_refused(partner_import_bytes(&p, 0, copy, share_token_write(&forged, copy)), LOCH_E_IO, "another buffer");
+    expect_refused(partner_import_bytes(&p, 0, copy, lochi_share_token_write(&forged, copy)), LOCH_E_IO,
+                   "another buffer");
     forged = parts;
     forged.bytes = parts.span_bytes - parts.offset;
-    expect_refused(partner_import_bytes(&p, 0, copy, share_token_write(&forged, copy)), LOCH_E_IO, "another buffer");
+    expect_refused(partner_import_bytes(&p, 0, copy, lochi_share_token_write(&forged, copy)), LOCH_E_IO,
+                   "another buffer");
     memcpy(forged.driver, "cuda", 5);
-    expect_refused(partner_import_bytes(&p, 0, copy, share_token_write(&forged, copy)), LOCH_E_INVALID, "\"cuda\"");
+    expect_refused(partner_import_bytes(&p, 0, copy, lochi_share_token_write(&forged, copy)), LOCH_E_INVALID,
+                   "\"cuda\"");
     partner_await_imports(parcel, 0);
     assert_true(partner_do_it(&p, PARTNER_FILES, 0, 0) <= files + 1); /* the connection */
     partner_import(&p, 0, parcel);                                    /* works afterwards */
@@ -332,7 +338,7 @@ static void nonsense_on_the_socket_harms_no_other_importer(void **state)
     size_t length;
     const void *token = loch_parcel_get_token(parcel, &length);
     share_token parts;
-    CHECK_OK(share_token_read(token, length, &parts));
+    CHECK_OK(lochi_share_token_read(token, length, &parts));
     partner p = partner_start("cpu");
     partner_import(&p, 0, parcel);
     partner_import(&p, 1, parcel);
@@ -341,7 +347,7 @@ static void nonsense_on_the_socket_harms_no_other_importer(void **state)
     const size_t files = partner_count_files();
     test_random random = {test_seed(17)};
     for (size_t i = 0; i < 200; i++) {
-        const int link = share_link_connect(&parts.owner, 10000000000u);
+        const int link = lochi_share_link_connect(&parts.owner, lochi_share_deadline(10000000000u));
         assert_true(link >= 0);
         share_request request = {.magic = SHARE_MAGIC,
                                  .version = SHARE_VERSION,
@@ -360,7 +366,7 @@ static void nonsense_on_the_socket_harms_no_other_importer(void **state)
             uint8_t message[128] = {0};
             memcpy(message, &request, sizeof request);
             const int passed = j % 3 ? -1 : 0; /* descriptors that were not asked for */
-            (void)!share_link_send(link, message, bytes_sent, &passed, passed == 0, MSG_DONTWAIT);
+            (void)!lochi_share_link_send(link, message, bytes_sent, &passed, passed == 0, MSG_DONTWAIT);
         }
         close(link);
     }

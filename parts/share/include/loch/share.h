@@ -21,8 +21,11 @@
  *  - Importers may use the memory after all work that was queued on the owner's stream when the parcel was created. An
  *    imported buffer is given back after the work that is recorded for it (loch_buffer_record_use) has ended.
  *  - Only processes of the owner's user are allowed in, unless the options say otherwise.
- *  - Memory is imported once for each process and device: further imports of it, and of other buffers in it, count one
- *    more use of one mapping. In the owner's own process an import gives the buffer itself.
+ *  - Memory is imported by token once for each process and device: further imports of it, and of other buffers in it,
+ *    count one more use of one mapping. A received parcel has a mapping and a connection of its own. In the owner's own
+ *    process an import gives the buffer itself.
+ *  - What another process sends can only harm what this process has from that process: docs/sharing.md has
+ *    the threat model.
  *
  *  All calls work from any thread. The library runs one thread in a process that has created a parcel. A forked child
  *  has neither the parcels nor the imports of its parent: what it inherited it can only destroy and release.
@@ -108,16 +111,16 @@ typedef struct loch_parcel_import_options {
     loch_stream *stream;     /**< stream that uses the memory first; NULL for the default stream */
     loch_parcel_users users; /**< users that the owner may have */
     uint32_t user_id;        /**< for LOCH_PARCEL_ONE_USER */
-    /** How long to wait for an answer of the owner, in nanoseconds; 0 for 30 seconds. Work of the owner's stream is
-     *  waited for without a limit, as long as the owner lives. */
+    /** The most time that the call waits in all, in nanoseconds; 0 for 30 seconds. Counts the wait for the socket, for
+     *  the owner's answers, and for the work of the owner's stream where that is waited for on the host. */
     uint64_t timeout_ns;
 } loch_parcel_import_options;
 
 /** Imports a buffer by its token. The stream of the options waits for the owner's work: on the device where events can
  *  be shared (CUDA), otherwise on the host. E_INVALID: the token is damaged, or the memory is on a device of another
  *  driver. E_UNSUPPORTED: the token comes from another version of the library, or the user is not allowed. E_NOT_FOUND:
- *  the owner or the parcel has gone. E_BUSY: the owner does not answer in time, or the parcel is stale. E_LIMIT: the
- *  process or the owner has no file descriptor left. On failure nothing is held.
+ *  the owner or the parcel has gone. E_BUSY: the owner does not answer in time, its work does not end in time, or the
+ *  parcel is stale. E_LIMIT: the process or the owner has no file descriptor left. On failure nothing is held.
  *  @param device  device of the owner's driver that will use the memory: the one that has it, or a peer
  *  @param bytes   size of the token in bytes
  *  @param out     the caller's reference; loch_buffer_release lets go of the memory. NULL on failure. */
@@ -134,8 +137,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_parcel_import(loch_device *device, const
  *  E_INVALID: `socket` is not a connected Unix socket. E_IO: the other side has closed it. */
 LOCH_API LOCH_MUST_USE loch_status loch_parcel_send(const loch_parcel *parcel, int socket);
 
-/** Receives a parcel that loch_parcel_send sent, and imports it. Fails as loch_parcel_import does. E_IO: the other side
- *  closed the socket, or sent something else.
+/** Receives a parcel that loch_parcel_send sent, and imports it by the connection that came with it. Fails as
+ *  loch_parcel_import does. E_BUSY: also if nothing came in time; the socket is as it was; call again.
+ *  E_IO: the other side closed the socket, sent something else, or sent a part and stopped; close the socket then.
  *  @param device  device of the owner's driver that will use the memory: the one that has it, or a peer
  *  @param out     the caller's reference; loch_buffer_release lets go of the memory. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_parcel_receive(loch_device *device, int socket,
