@@ -26,7 +26,7 @@ static loch_status call_check_stream(loch_stream *stream)
 static loch_status call_begin(loch_comm *comm, loch_stream *stream, comm_call *call)
 {
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
-    COMM_TRY(comm_failure_get(comm));
+    COMM_TRY(lochi_comm_failure_get(comm));
     call->stream = stream ? stream : loch_stream_get_default(comm->device);
     call->first_use = comm->uses_count;
     COMM_TRY(call_check_stream(call->stream));
@@ -47,17 +47,34 @@ static loch_status call_note(loch_comm *comm, loch_status status)
     return status;
 }
 
+loch_status lochi_comm_agree_always(loch_comm *comm, const comm_call *call, bool is_run)
+{
+    (void)comm, (void)call, (void)is_run;
+    return LOCH_OK;
+}
+
+/* Compares a call with those of other ranks, and hands it to the engine. A call that has failed here, or that a failed
+ * group drops, is compared too: `status` stays. */
+static loch_status call_run(loch_comm *comm, const comm_call *call, loch_status status)
+{
+    const bool is_run = status == LOCH_OK && !(comm->is_grouped && comm->group_error.status != LOCH_OK);
+    const loch_error error = *loch_error_get();
+    if (is_run) atomic_fetch_add_explicit(&comm->calls, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return status;
+    const loch_status agreed = comm->engine->agree(comm, call, is_run);
+    if (!is_run) return status == LOCH_OK ? LOCH_OK : lochi_comm_error_restore(&error);
+    if (agreed != LOCH_OK || call_is_empty(call)) return agreed;
+    return comm->engine->run(comm, call);
+}
+
 /* Ends a call: hands it to the engine if its arguments are right. */
 static loch_status call_end(loch_comm *comm, const comm_call *call, loch_stream *stream, loch_status status)
 {
     COMM_NOT_CANCELLED;
-    if (!comm || comm->epoch != comm_fork_epoch) return status;
-    if (status == LOCH_OK && !(comm->is_grouped && comm->group_error.status != LOCH_OK)) {
-        atomic_fetch_add_explicit(&comm->calls, 1, memory_order_relaxed);
-        if (!call_is_empty(call)) status = comm->engine->run(comm, call);
-    }
+    if (!comm || comm->epoch != lochi_comm_fork_epoch) return status;
+    status = call_run(comm, call, status);
     if (comm->is_grouped) return call_note(comm, status);
-    status = comm_uses_end(comm, call->stream, status);
+    status = lochi_comm_uses_end(comm, call->stream, status);
     return status == LOCH_OK && !stream ? comm->engine->sync(comm, call->stream) : status;
 }
 
@@ -81,7 +98,7 @@ static loch_status check_op(const loch_comm *comm, loch_dtype dtype, loch_comm_o
  * smaller. */
 static loch_status check_pair(const loch_tensor *whole, const loch_tensor *part, int parts, comm_call *call)
 {
-    if (!whole || !part) return LOCH_OK; /* comm_uses_add tells */
+    if (!whole || !part) return LOCH_OK; /* lochi_comm_uses_add tells */
     const size_t elements = loch_tensor_get_elements(part);
     call->dtype = loch_tensor_get_dtype(part);
     call->bytes = loch_dtype_bytes(call->dtype);
@@ -109,8 +126,8 @@ static loch_status check_overlap(const void *to, size_t to_bytes, const void *fr
 static loch_status call_take(loch_comm *comm, loch_tensor *to, loch_tensor *from, comm_call *call)
 {
     void *address;
-    COMM_TRY(comm_uses_add(comm, to, LOCH_READ_WRITE, "to", call->stream, &call->to));
-    COMM_TRY(comm_uses_add(comm, from, LOCH_READ_ONLY, "from", call->stream, &address));
+    COMM_TRY(lochi_comm_uses_add(comm, to, LOCH_READ_WRITE, "to", call->stream, &call->to));
+    COMM_TRY(lochi_comm_uses_add(comm, from, LOCH_READ_ONLY, "from", call->stream, &address));
     call->from = address;
     return LOCH_OK;
 }
@@ -177,7 +194,7 @@ static loch_status broadcast_check(loch_comm *comm, loch_tensor *tensor, comm_ca
     COMM_TRY(check_pair(tensor, tensor, 1, call));
     void *address;
     const loch_access access = call->peer == comm->rank ? LOCH_READ_ONLY : LOCH_READ_WRITE;
-    COMM_TRY(comm_uses_add(comm, tensor, access, "tensor", call->stream, &address));
+    COMM_TRY(lochi_comm_uses_add(comm, tensor, access, "tensor", call->stream, &address));
     call->to = address;
     call->from = address;
     return LOCH_OK;
@@ -197,7 +214,7 @@ static loch_status reduce_check(loch_comm *comm, loch_tensor *to, loch_tensor *f
     if (call->peer == comm->rank) return all_reduce_check(comm, to, from, call);
     void *address;
     COMM_TRY(check_pair(from, from, 1, call));
-    COMM_TRY(comm_uses_add(comm, from, LOCH_READ_ONLY, "from", call->stream, &address));
+    COMM_TRY(lochi_comm_uses_add(comm, from, LOCH_READ_ONLY, "from", call->stream, &address));
     call->from = address;
     return check_op(comm, call->dtype, call->op);
 }
@@ -298,7 +315,7 @@ static loch_status message_check(loch_comm *comm, loch_tensor *tensor, comm_call
     COMM_TRY(check_pair(tensor, tensor, 1, call));
     void *address;
     const loch_access access = call->verb == COMM_SEND ? LOCH_READ_ONLY : LOCH_READ_WRITE;
-    COMM_TRY(comm_uses_add(comm, tensor, access, "tensor", call->stream, &address));
+    COMM_TRY(lochi_comm_uses_add(comm, tensor, access, "tensor", call->stream, &address));
     if (call->verb == COMM_SEND)
         call->from = address;
     else
@@ -328,7 +345,7 @@ loch_status loch_comm_begin_group(loch_comm *comm)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
-    COMM_TRY(comm_failure_get(comm));
+    COMM_TRY(lochi_comm_failure_get(comm));
     if (comm->is_grouped) return COMM_FAIL(INVALID, "a group is open already, and groups do not nest");
     COMM_TRY(comm->engine->begin_group(comm));
     comm->is_grouped = true;
@@ -342,25 +359,25 @@ loch_status loch_comm_end_group(loch_comm *comm)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
-    if (comm->epoch != comm_fork_epoch) return comm_failure_get(comm);
+    if (comm->epoch != lochi_comm_fork_epoch) return lochi_comm_failure_get(comm);
     if (!comm->is_grouped) return COMM_FAIL(INVALID, "there is no group to end");
     loch_status status = comm->group_error.status;
     const loch_status ended = comm->engine->end_group(comm, status);
-    status = status == LOCH_OK ? ended : comm_error_restore(&comm->group_error);
-    status = comm_uses_end(comm, comm->group_stream, status);
+    status = status == LOCH_OK ? ended : lochi_comm_error_restore(&comm->group_error);
+    status = lochi_comm_uses_end(comm, comm->group_stream, status);
     if (status == LOCH_OK && comm->group_waits) status = comm->engine->sync(comm, comm->group_stream);
     const loch_error error = *loch_error_get();
     loch_stream_release(comm->group_stream);
     comm->group_stream = NULL;
     comm->is_grouped = false;
-    return status == LOCH_OK ? LOCH_OK : comm_error_restore(&error);
+    return status == LOCH_OK ? LOCH_OK : lochi_comm_error_restore(&error);
 }
 
 loch_status loch_comm_barrier(loch_comm *comm)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
-    COMM_TRY(comm_failure_get(comm));
+    COMM_TRY(lochi_comm_failure_get(comm));
     if (comm->is_grouped) return COMM_FAIL(INVALID, "a barrier cannot be in a group");
     return comm->engine->barrier(comm);
 }
@@ -369,7 +386,7 @@ loch_status loch_comm_sync(loch_comm *comm, loch_stream *stream)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
-    if (comm->epoch != comm_fork_epoch) return comm_failure_get(comm);
+    if (comm->epoch != lochi_comm_fork_epoch) return lochi_comm_failure_get(comm);
     if (comm->is_grouped) return COMM_FAIL(INVALID, "the calls of an open group have not begun: end the group first");
     return comm->engine->sync(comm, stream ? stream : loch_stream_get_default(comm->device));
 }
@@ -377,7 +394,7 @@ loch_status loch_comm_sync(loch_comm *comm, loch_stream *stream)
 loch_status loch_comm_query(loch_comm *comm)
 {
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
-    return comm_failure_get(comm);
+    return lochi_comm_failure_get(comm);
 }
 
 /* --- windows --- */
@@ -386,7 +403,7 @@ loch_status loch_comm_add_window(loch_comm *comm, loch_buffer *buffer)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
-    COMM_TRY(comm_failure_get(comm));
+    COMM_TRY(lochi_comm_failure_get(comm));
     if (!buffer || !loch_buffer_get_bytes(buffer)) return COMM_FAIL(INVALID, "a window needs a buffer with memory");
     if (comm->is_grouped) return COMM_FAIL(INVALID, "a window cannot be made in a group");
     return comm->engine->add_window(comm, buffer);
@@ -396,7 +413,7 @@ loch_status loch_comm_remove_window(loch_comm *comm, loch_buffer *buffer)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
-    COMM_TRY(comm_failure_get(comm));
+    COMM_TRY(lochi_comm_failure_get(comm));
     if (comm->is_grouped) return COMM_FAIL(INVALID, "a window cannot be ended in a group");
     return comm->engine->remove_window(comm, buffer);
 }

@@ -10,7 +10,7 @@
 
 #define COMM_TIMEOUT_NS ((uint64_t)30 * 1000 * 1000 * 1000)
 
-const char *comm_nccl_driver = "cuda";
+const char *lochi_comm_nccl_driver = "cuda";
 
 /* --- options --- */
 
@@ -20,6 +20,8 @@ static loch_status comm_check_options(const loch_comm_options *options)
         return COMM_FAIL(INVALID, "there is no kind %d of communicators", (int)options->kind);
     if ((unsigned)options->registration > LOCH_COMM_REGISTER_NOTHING)
         return COMM_FAIL(INVALID, "there is no registration %d", (int)options->registration);
+    if ((unsigned)options->check > LOCH_COMM_CHECK_OFF)
+        return COMM_FAIL(INVALID, "there is no check %d of calls", (int)options->check);
     if (options->ranks < 0 || options->rank < 0 || (options->ranks ? options->rank >= options->ranks : options->rank))
         return COMM_FAIL(INVALID, "rank %d of %d ranks is not valid", options->rank, options->ranks);
     if (options->id ? options->id_bytes != LOCH_COMM_ID_BYTES : options->id_bytes)
@@ -47,7 +49,7 @@ static bool comm_is_on_cuda(const loch_comm *comm)
 {
     loch_device_properties properties = {.size = sizeof properties};
     return loch_device_get_properties(comm->device, &properties) == LOCH_OK &&
-           strcmp(properties.driver, comm_nccl_driver) == 0;
+           strcmp(properties.driver, lochi_comm_nccl_driver) == 0;
 }
 
 /* --- choice of the engine --- */
@@ -55,14 +57,14 @@ static bool comm_is_on_cuda(const loch_comm *comm)
 static loch_comm_kind comm_choose(const loch_comm *comm)
 {
     if (comm_is_on_cuda(comm)) return LOCH_COMM_NCCL;
-    if (comm->ranks > 1 || comm_mpi_is_launched() || comm_mpi_is_running()) return LOCH_COMM_MPI;
+    if (comm->ranks > 1 || lochi_comm_mpi_is_launched() || lochi_comm_mpi_is_running()) return LOCH_COMM_MPI;
     return LOCH_COMM_SELF;
 }
 
 /* Finds rank and ranks of the process in the options or in the variables of its launcher. MPI may still know better. */
 static loch_status comm_find_place(loch_comm *comm, const loch_comm_options *options, loch_comm_place *place)
 {
-    COMM_TRY(comm_place_read(place));
+    COMM_TRY(lochi_comm_place_read(place));
     if (options->ranks) {
         comm->rank = options->rank;
         comm->ranks = options->ranks;
@@ -82,7 +84,7 @@ static loch_status comm_create_self(loch_comm *comm)
                          comm->ranks, comm->seats);
     comm->rank = 0;
     comm->ranks = 1;
-    return comm_self_create(comm);
+    return lochi_comm_self_create(comm);
 }
 
 static loch_status comm_make(loch_comm *comm, const loch_comm_options *options)
@@ -90,6 +92,7 @@ static loch_status comm_make(loch_comm *comm, const loch_comm_options *options)
     loch_comm_place place;
     comm->timeout_ns = options->timeout_ns ? options->timeout_ns : COMM_TIMEOUT_NS;
     comm->registration = options->registration;
+    comm->check = options->check;
     comm->seats = options->engine ? loch_engine_count(options->engine) : 1;
     COMM_TRY(comm_take_device(comm, options));
     COMM_TRY(comm_find_place(comm, options, &place));
@@ -100,12 +103,12 @@ static loch_status comm_make(loch_comm *comm, const loch_comm_options *options)
     if (!comm->uses) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
     comm->uses_capacity = COMM_USES_FIRST;
     switch (comm->kind) {
-    case LOCH_COMM_MPI: return comm_mpi_create(comm);
+    case LOCH_COMM_MPI: return lochi_comm_mpi_create(comm);
     case LOCH_COMM_NCCL:
         if (!comm_is_on_cuda(comm))
             return COMM_FAIL(UNSUPPORTED, "NCCL works on CUDA devices, and %.80s is not one: name one in the options",
                              loch_device_get_name(comm->device));
-        return comm_nccl_create(comm, options);
+        return lochi_comm_nccl_create(comm, options);
     default: return comm_create_self(comm);
     }
 }
@@ -121,24 +124,24 @@ loch_status loch_comm_create(const loch_comm_options *options, loch_comm **out)
     loch_comm *comm = calloc(1, sizeof *comm);
     if (!comm) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
     pthread_mutex_init(&comm->failure_lock, NULL);
-    comm_fork_watch();
-    comm->epoch = comm_fork_epoch;
+    lochi_comm_fork_watch();
+    comm->epoch = lochi_comm_fork_epoch;
     const loch_status status = comm_make(comm, &own);
     if (status == LOCH_OK) {
         *out = comm;
         return LOCH_OK;
     }
     const loch_error error = *loch_error_get();
-    comm_failure_set(comm, status); /* what is half-built is given up, and does not wait for other ranks */
+    lochi_comm_failure_set(comm, status); /* what is half-built is given up, and does not wait for other ranks */
     loch_comm_destroy(comm);
-    return comm_error_restore(&error);
+    return lochi_comm_error_restore(&error);
 }
 
 void loch_comm_destroy(loch_comm *comm)
 {
     COMM_NOT_CANCELLED;
     if (!comm) return;
-    const bool is_own = comm->epoch == comm_fork_epoch;
+    const bool is_own = comm->epoch == lochi_comm_fork_epoch;
     if (comm->is_grouped && is_own) {
         const loch_status ended = loch_comm_end_group(comm);
         (void)ended; /* its calls may fail: their results are not waited for */
@@ -165,6 +168,7 @@ loch_status loch_comm_get_info(const loch_comm *comm, loch_comm_info *out)
                            .local_ranks = comm->local_ranks,
                            .engine = comm->name,
                            .device = comm->device,
+                           .check = comm->kind == LOCH_COMM_MPI ? comm->check : LOCH_COMM_CHECK_OFF,
                            .calls = atomic_load_explicit(&comm->calls, memory_order_relaxed)};
     memcpy(info.version, comm->version, sizeof info.version);
     comm->engine->describe(comm, &info);

@@ -36,11 +36,11 @@ static loch_status contents_agree(handover_wire *wire, loch_status own, bool is_
     uint32_t theirs[2] = {0, 0};
     ready mine = {{0}}, other = {{0}};
     memcpy(mine.bytes, numbers, sizeof mine.bytes);
-    loch_status status = is_giver ? handover_wire_send(wire, mine.bytes, sizeof mine.bytes)
-                                  : handover_wire_receive(wire, other.bytes, sizeof other.bytes);
+    loch_status status = is_giver ? lochi_comm_handover_wire_send(wire, mine.bytes, sizeof mine.bytes)
+                                  : lochi_comm_handover_wire_receive(wire, other.bytes, sizeof other.bytes);
     if (status == LOCH_OK)
-        status = is_giver ? handover_wire_receive(wire, other.bytes, sizeof other.bytes)
-                          : handover_wire_send(wire, mine.bytes, sizeof mine.bytes);
+        status = is_giver ? lochi_comm_handover_wire_receive(wire, other.bytes, sizeof other.bytes)
+                          : lochi_comm_handover_wire_send(wire, mine.bytes, sizeof mine.bytes);
     if (own != LOCH_OK) return loch_error_set(own, error.driver, error.driver_code, "%s", error.sentence);
     if (status != LOCH_OK) return status;
     memcpy(theirs, other.bytes, sizeof theirs);
@@ -129,16 +129,16 @@ static loch_status contents_send_chunks(contents *all, const handover_offer *off
         part = contents_least(bytes - done, CHUNK_BYTES);
         status = contents_take_chunk(all, offer, first, done, part, contents_least(bytes, CHUNK_BYTES), &chunk);
         status = contents_agree(all->wire, status, true);
-        if (status == LOCH_OK) status = handover_wire_send_tensor(all->wire, chunk);
+        if (status == LOCH_OK) status = lochi_comm_handover_wire_send_tensor(all->wire, chunk);
         loch_tensor_release(chunk);
     }
     return status;
 }
 
-loch_status handover_contents_send(handover_wire *wire, const handover_offer *offer, size_t piece, loch_buffer *from,
-                                   size_t first, loch_status waited)
+loch_status lochi_comm_handover_contents_send(handover_wire *wire, const handover_offer *offer, size_t piece,
+                                              loch_buffer *from, size_t first, loch_status waited)
 {
-    contents all = {.wire = wire, .buffer = from, .is_direct = handover_wire_takes(wire, from)};
+    contents all = {.wire = wire, .buffer = from, .is_direct = lochi_comm_handover_wire_takes(wire, from)};
     void *address = NULL;
     if (!contents_bytes(offer, piece)) return LOCH_OK;
     const loch_status pinned = waited == LOCH_OK ? loch_buffer_pin(from, NULL, &address) : waited;
@@ -169,10 +169,12 @@ static loch_status contents_unpack(contents *all, size_t offset, size_t bytes)
     return status;
 }
 
-loch_status handover_contents_receive(handover_wire *wire, loch_buffer *to)
+loch_status lochi_comm_handover_contents_receive(handover_wire *wire, loch_buffer *to)
 {
-    contents all = {
-        .wire = wire, .buffer = to, .address = loch_buffer_get_address(to), .is_direct = handover_wire_takes(wire, to)};
+    contents all = {.wire = wire,
+                    .buffer = to,
+                    .address = loch_buffer_get_address(to),
+                    .is_direct = lochi_comm_handover_wire_takes(wire, to)};
     const size_t bytes = loch_buffer_get_bytes(to);
     loch_status status = LOCH_OK, kept = LOCH_OK;
     for (size_t done = 0, part; done < bytes && status == LOCH_OK; done += part) {
@@ -180,7 +182,7 @@ loch_status handover_contents_receive(handover_wire *wire, loch_buffer *to)
         part = contents_least(bytes - done, CHUNK_BYTES);
         if (kept == LOCH_OK) kept = contents_make_room(&all, done, part, contents_least(bytes, CHUNK_BYTES), &chunk);
         status = contents_agree(wire, kept, false);
-        if (status == LOCH_OK) status = handover_wire_receive_tensor(wire, chunk);
+        if (status == LOCH_OK) status = lochi_comm_handover_wire_receive_tensor(wire, chunk);
         if (status == LOCH_OK && !all.is_direct) kept = contents_unpack(&all, done, part);
         loch_tensor_release(chunk);
     }
@@ -190,15 +192,15 @@ loch_status handover_contents_receive(handover_wire *wire, loch_buffer *to)
 
 /* --- mapped memory --- */
 
-loch_status handover_contents_copy(const handover_offer *offer, size_t piece, loch_buffer *from, loch_buffer *to,
-                                   loch_stream *stream)
+loch_status lochi_comm_handover_contents_copy(const handover_offer *offer, size_t piece, loch_buffer *from,
+                                              loch_buffer *to, loch_stream *stream)
 {
     const char *source = loch_buffer_get_address(from);
     char *target = loch_buffer_get_address(to);
     loch_stream *order = stream ? stream : loch_stream_get_default(loch_buffer_get_device(to));
     loch_status status = LOCH_OK;
     offer_run run;
-    for (size_t at = 0; status == LOCH_OK && handover_offer_next_run(offer, piece, &at, &run);)
+    for (size_t at = 0; status == LOCH_OK && lochi_comm_handover_offer_next_run(offer, piece, &at, &run);)
         status = loch_copy_on(target + run.to, source + run.from, run.bytes, order);
     if (status == LOCH_OK) status = loch_buffer_record_use(from, order);
     if (status == LOCH_OK) status = loch_buffer_record_use(to, order);

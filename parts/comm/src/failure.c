@@ -3,13 +3,13 @@
  * communicators: connections and threads belong to its parent. */
 #include "state.h"
 
-unsigned comm_fork_epoch;
+unsigned lochi_comm_fork_epoch;
 
 static pthread_once_t failure_once = PTHREAD_ONCE_INIT;
 
 static void failure_forked(void)
 {
-    comm_fork_epoch++;
+    lochi_comm_fork_epoch++;
 }
 
 static void failure_watch(void)
@@ -17,17 +17,17 @@ static void failure_watch(void)
     pthread_atfork(NULL, NULL, failure_forked);
 }
 
-void comm_fork_watch(void)
+void lochi_comm_fork_watch(void)
 {
     pthread_once(&failure_once, failure_watch);
 }
 
-loch_status comm_error_restore(const loch_error *error)
+loch_status lochi_comm_error_restore(const loch_error *error)
 {
     return loch_error_set(error->status, error->driver, error->driver_code, "%s", error->sentence);
 }
 
-loch_status comm_failure_set(loch_comm *comm, loch_status status)
+loch_status lochi_comm_failure_set(loch_comm *comm, loch_status status)
 {
     pthread_mutex_lock(&comm->failure_lock);
     if (!atomic_load_explicit(&comm->is_failed, memory_order_relaxed)) {
@@ -39,10 +39,10 @@ loch_status comm_failure_set(loch_comm *comm, loch_status status)
     return status;
 }
 
-loch_status comm_failure_get(loch_comm *comm)
+loch_status lochi_comm_failure_get(loch_comm *comm)
 {
-    if (comm->epoch != comm_fork_epoch)
+    if (comm->epoch != lochi_comm_fork_epoch)
         return COMM_FAIL(FORKED, "the communicator was created before a fork: the child can only destroy it");
     if (!atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return LOCH_OK;
-    return comm_error_restore(&comm->failure);
+    return lochi_comm_error_restore(&comm->failure);
 }

@@ -130,10 +130,10 @@ static loch_status give_prepare(give *given, loch_handover **out)
                             .page_bytes = given->options.page_bytes,
                             .note_bytes = given->options.note_bytes};
     *out = NULL;
-    loch_status status = handover_offer_allocate(&offer);
+    loch_status status = lochi_comm_handover_offer_allocate(&offer);
     if (status != LOCH_OK) return status;
     give_measure(given, &offer);
-    status = handover_create_for_giver(&offer, out);
+    status = lochi_comm_handover_create_for_giver(&offer, out);
     if (status == LOCH_OK) status = give_make_parcels(given, *out);
     return status;
 }
@@ -142,10 +142,10 @@ static loch_status give_prepare(give *given, loch_handover **out)
 static loch_status give_send(handover_wire *wire, const uint8_t head[OFFER_HEAD_BYTES], const uint8_t *body,
                              size_t body_bytes)
 {
-    loch_status status = handover_wire_send(wire, head, OFFER_HEAD_BYTES);
+    loch_status status = lochi_comm_handover_wire_send(wire, head, OFFER_HEAD_BYTES);
     for (size_t done = 0; done < body_bytes && status == LOCH_OK; done += OFFER_PART_BYTES) {
         const size_t left = body_bytes - done;
-        status = handover_wire_send(wire, body + done, left < OFFER_PART_BYTES ? left : OFFER_PART_BYTES);
+        status = lochi_comm_handover_wire_send(wire, body + done, left < OFFER_PART_BYTES ? left : OFFER_PART_BYTES);
     }
     return status;
 }
@@ -155,7 +155,7 @@ static void give_withdraw(handover_wire *wire, loch_status status)
 {
     const loch_error error = *loch_error_get();
     uint8_t head[OFFER_HEAD_BYTES], body[LOCH_ERROR_SENTENCE_MAX];
-    handover_offer_write_failure(status, error.sentence, head, body);
+    lochi_comm_handover_offer_write_failure(status, error.sentence, head, body);
     (void)!give_send(wire, head, body, sizeof body);
     (void)!loch_error_set(status, error.driver, error.driver_code, "%s", error.sentence);
 }
@@ -166,7 +166,7 @@ static loch_status give_offer(give *given, handover_wire *wire, loch_handover **
     uint8_t head[OFFER_HEAD_BYTES], *body = NULL;
     size_t body_bytes = 0;
     loch_status status = give_prepare(given, out);
-    if (status == LOCH_OK) status = handover_offer_write(&(*out)->offer, head, &body, &body_bytes);
+    if (status == LOCH_OK) status = lochi_comm_handover_offer_write(&(*out)->offer, head, &body, &body_bytes);
     if (status == LOCH_OK)
         status = give_send(wire, head, body, body_bytes);
     else
@@ -180,8 +180,8 @@ static loch_status give_offer(give *given, handover_wire *wire, loch_handover **
 static loch_status give_receive_answer(handover_wire *wire, offer_answer *answer)
 {
     uint8_t bytes[OFFER_ANSWER_BYTES];
-    loch_status status = handover_wire_receive(wire, bytes, sizeof bytes);
-    if (status == LOCH_OK) status = handover_answer_read(bytes, answer);
+    loch_status status = lochi_comm_handover_wire_receive(wire, bytes, sizeof bytes);
+    if (status == LOCH_OK) status = lochi_comm_handover_answer_read(bytes, answer);
     if (status != LOCH_OK || answer->status == LOCH_OK) return status;
     return loch_error_set(answer->status, NULL, 0, "%s did not take the hand-over: %s", wire->name, answer->sentence);
 }
@@ -197,8 +197,8 @@ static loch_status give_send_contents(const give *given, handover_wire *wire, co
 {
     loch_status status = LOCH_OK;
     for (size_t i = 0; i < given->count && status == LOCH_OK; i++)
-        status = handover_contents_send(wire, offer, i, given->buffers[i], given->first,
-                                        give_sync(given, given->buffers[i]));
+        status = lochi_comm_handover_contents_send(wire, offer, i, given->buffers[i], given->first,
+                                                   give_sync(given, given->buffers[i]));
     return status;
 }
 
@@ -229,9 +229,9 @@ loch_status loch_handover_send(const loch_handover_peer *peer, loch_buffer *cons
     handover_wire wire;
     loch_handover *handover = NULL;
     if (out) *out = NULL;
-    loch_status status = handover_read_options(options, &given.options, sizeof given.options);
+    loch_status status = lochi_comm_handover_read_options(options, &given.options, sizeof given.options);
     if (status == LOCH_OK) status = give_check(&given);
-    if (status == LOCH_OK) status = handover_wire_open(peer, given.options.timeout_ns, &wire);
+    if (status == LOCH_OK) status = lochi_comm_handover_wire_open(peer, given.options.timeout_ns, &wire);
     if (status != LOCH_OK) return status;
     COMM_NOT_CANCELLED;
     status = give_offer(&given, &wire, &handover);

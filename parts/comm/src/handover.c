@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-loch_status handover_read_options(const void *given, void *out, size_t bytes)
+loch_status lochi_comm_handover_read_options(const void *given, void *out, size_t bytes)
 {
     if (!given) return LOCH_OK;
     const size_t size = *(const size_t *)given;
@@ -23,7 +23,7 @@ static loch_status handover_create(handover_offer *offer, bool is_giver, loch_ha
     if (handover && places) {
         handover->offer = *offer;
         memset(offer, 0, sizeof *offer);
-        handover->bytes = handover_offer_count_bytes(&handover->offer);
+        handover->bytes = lochi_comm_handover_offer_count_bytes(&handover->offer);
         if (is_giver)
             handover->parcels = (loch_parcel **)(void *)places;
         else
@@ -33,16 +33,16 @@ static loch_status handover_create(handover_offer *offer, bool is_giver, loch_ha
     *out = NULL;
     free(handover);
     free(places);
-    handover_offer_clear(offer);
+    lochi_comm_handover_offer_clear(offer);
     return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a hand-over");
 }
 
-loch_status handover_create_for_giver(handover_offer *offer, loch_handover **out)
+loch_status lochi_comm_handover_create_for_giver(handover_offer *offer, loch_handover **out)
 {
     return handover_create(offer, true, out);
 }
 
-loch_status handover_create_for_receiver(handover_offer *offer, loch_handover **out)
+loch_status lochi_comm_handover_create_for_receiver(handover_offer *offer, loch_handover **out)
 {
     return handover_create(offer, false, out);
 }
@@ -56,7 +56,7 @@ void loch_handover_destroy(loch_handover *handover)
     }
     free(handover->buffers);
     free(handover->parcels);
-    handover_offer_clear(&handover->offer);
+    lochi_comm_handover_offer_clear(&handover->offer);
     free(handover);
 }
 

@@ -15,10 +15,10 @@ struct loch_handover {
 
 /* Creates an object with room for the buffers of the receiver or the parcels of the giver: `offer` says how many. Takes
  * the arrays of the offer, on failure too. */
-loch_status handover_create_for_giver(handover_offer *offer, loch_handover **out);
-loch_status handover_create_for_receiver(handover_offer *offer, loch_handover **out);
+loch_status lochi_comm_handover_create_for_giver(handover_offer *offer, loch_handover **out);
+loch_status lochi_comm_handover_create_for_receiver(handover_offer *offer, loch_handover **out);
 
 /* Copies a caller's struct of options, which may be older and shorter, over `out`, which has defaults. */
-loch_status handover_read_options(const void *given, void *out, size_t bytes);
+loch_status lochi_comm_handover_read_options(const void *given, void *out, size_t bytes);
 
 #endif

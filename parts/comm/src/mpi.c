@@ -2,10 +2,12 @@
 /* The engine on MPI: a communicator of MPI of its own, so that messages of the program and of Loch do not mix. Work is
  * done by the calling thread, after it has waited for the stream. */
 #include "mpi.h"
+#include "mpi_agree.h"
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MPI_TRY(mpi_, name, ...) COMM_TRY(comm_mpi_status((mpi_)->library, (mpi_)->library->name(__VA_ARGS__), #name))
+#define MPI_TRY(mpi_, name, ...)                                                                                       \
+    COMM_TRY(lochi_comm_mpi_status((mpi_)->library, (mpi_)->library->name(__VA_ARGS__), #name))
 
 static loch_status mpi_accept(loch_comm *comm, const loch_tensor *tensor, const char *what)
 {
@@ -39,11 +41,11 @@ static loch_status mpi_prepare(loch_comm *comm, loch_stream *stream)
     return loch_stream_sync(stream);
 }
 
-loch_status comm_mpi_break(loch_comm *comm, loch_status status)
+loch_status lochi_comm_mpi_break(loch_comm *comm, loch_status status)
 {
     comm_mpi *mpi = comm->below;
     mpi->is_broken = true;
-    return comm_failure_set(comm, status);
+    return lochi_comm_failure_set(comm, status);
 }
 
 static loch_status mpi_begin_group(loch_comm *comm)
@@ -54,16 +56,28 @@ static loch_status mpi_begin_group(loch_comm *comm)
 
 static loch_status mpi_end_group(loch_comm *comm, loch_status status)
 {
-    const loch_status waited = comm_mpi_wait(comm->below);
-    if (waited != LOCH_OK) comm_mpi_break(comm, waited);
-    return status == LOCH_OK ? waited : status;
+    const loch_status exchanged = lochi_comm_mpi_run_messages(comm, status == LOCH_OK);
+    return status == LOCH_OK ? exchanged : status;
 }
 
+static loch_status mpi_agree(loch_comm *comm, const comm_call *call, bool is_run)
+{
+    comm_mpi *mpi = comm->below;
+    const bool is_message = call->verb == COMM_SEND || call->verb == COMM_RECEIVE;
+    const bool is_told = mpi->is_checked && (!is_message || (call->peer >= 0 && call->peer < comm->ranks));
+    if (is_message && comm->is_grouped)
+        return is_run || is_told ? lochi_comm_mpi_add_message(mpi, call, is_run) : LOCH_OK;
+    if (!is_told || (is_message && call->peer == comm->rank)) return LOCH_OK;
+    return is_message ? lochi_comm_mpi_agree_message(comm, call, is_run) : lochi_comm_mpi_agree(comm, call, is_run);
+}
+
+/* The comparison waits for all ranks, as a barrier does. */
 static loch_status mpi_barrier(loch_comm *comm)
 {
     const comm_mpi *mpi = comm->below;
-    const loch_status status = comm_mpi_status(mpi->library, mpi->library->MPI_Barrier(mpi->comm), "MPI_Barrier");
-    return status == LOCH_OK ? LOCH_OK : comm_mpi_break(comm, status);
+    if (mpi->is_checked) return lochi_comm_mpi_agree(comm, NULL, true);
+    const loch_status status = lochi_comm_mpi_status(mpi->library, mpi->library->MPI_Barrier(mpi->comm), "MPI_Barrier");
+    return status == LOCH_OK ? LOCH_OK : lochi_comm_mpi_break(comm, status);
 }
 
 static loch_status mpi_sync(loch_comm *comm, loch_stream *stream)
@@ -91,8 +105,10 @@ static void mpi_destroy(loch_comm *comm)
     if (mpi->has_comm) mpi->library->MPI_Finalized(&is_ended);
     if (mpi->has_comm && !is_ended && !atomic_load_explicit(&comm->is_failed, memory_order_acquire))
         mpi->library->MPI_Comm_free(&mpi->comm);
-    if (mpi->is_begun && !mpi->is_broken) comm_mpi_end();
+    if (mpi->is_begun && !mpi->is_broken) lochi_comm_mpi_end();
     free(mpi->requests);
+    free(mpi->messages);
+    free(mpi->words);
     free(mpi);
     comm->below = NULL;
 }
@@ -100,7 +116,8 @@ static void mpi_destroy(loch_comm *comm)
 static const comm_engine mpi_engine = {.accept = mpi_accept,
                                        .can_reduce = mpi_can_reduce,
                                        .prepare = mpi_prepare,
-                                       .run = comm_mpi_run,
+                                       .agree = mpi_agree,
+                                       .run = lochi_comm_mpi_run,
                                        .begin_group = mpi_begin_group,
                                        .end_group = mpi_end_group,
                                        .barrier = mpi_barrier,
@@ -125,12 +142,12 @@ static loch_status mpi_read_local(loch_comm *comm, const comm_mpi *mpi)
 static loch_status mpi_duplicate(const comm_mpi_library *library, mpi_handle *out)
 {
     *out = 0;
-    COMM_TRY(comm_mpi_status(library, library->MPI_Comm_dup(library->world, out), "MPI_Comm_dup"));
-    return comm_mpi_status(library, library->MPI_Comm_set_errhandler(*out, library->errors_return),
-                           "MPI_Comm_set_errhandler");
+    COMM_TRY(lochi_comm_mpi_status(library, library->MPI_Comm_dup(library->world, out), "MPI_Comm_dup"));
+    return lochi_comm_mpi_status(library, library->MPI_Comm_set_errhandler(*out, library->errors_return),
+                                 "MPI_Comm_set_errhandler");
 }
 
-loch_status comm_mpi_create(loch_comm *comm)
+loch_status lochi_comm_mpi_create(loch_comm *comm)
 {
     if (comm->seats > 1)
         return COMM_FAIL(UNSUPPORTED, "MPI has one rank for each process, and the engine has %u seats", comm->seats);
@@ -138,8 +155,8 @@ loch_status comm_mpi_create(loch_comm *comm)
     if (!mpi) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
     comm->engine = &mpi_engine;
     comm->below = mpi;
-    COMM_TRY(comm_mpi_load(&mpi->library));
-    COMM_TRY(comm_mpi_begin(mpi->library));
+    COMM_TRY(lochi_comm_mpi_load(&mpi->library));
+    COMM_TRY(lochi_comm_mpi_begin(mpi->library));
     mpi->is_begun = true;
     COMM_TRY(mpi_duplicate(mpi->library, &mpi->comm));
     mpi->has_comm = true;
@@ -154,24 +171,26 @@ loch_status comm_mpi_create(loch_comm *comm)
     comm->ranks = ranks;
     comm->name = mpi->library->name;
     memcpy(comm->version, mpi->library->version, sizeof comm->version);
-    return mpi_read_local(comm, mpi);
+    COMM_TRY(mpi_read_local(comm, mpi));
+    return lochi_comm_mpi_agree_begin(comm);
 }
 
-loch_status comm_mpi_share_id(void *id, size_t bytes, int root, int *rank, int *ranks)
+loch_status lochi_comm_mpi_share_id(void *id, size_t bytes, int root, int *rank, int *ranks)
 {
     const comm_mpi_library *library;
     mpi_handle comm;
-    COMM_TRY(comm_mpi_load(&library));
-    COMM_TRY(comm_mpi_begin(library));
+    COMM_TRY(lochi_comm_mpi_load(&library));
+    COMM_TRY(lochi_comm_mpi_begin(library));
     loch_status status = mpi_duplicate(library, &comm);
     if (status == LOCH_OK) {
-        status = comm_mpi_status(library, library->MPI_Comm_rank(comm, rank), "MPI_Comm_rank");
-        if (status == LOCH_OK) status = comm_mpi_status(library, library->MPI_Comm_size(comm, ranks), "MPI_Comm_size");
+        status = lochi_comm_mpi_status(library, library->MPI_Comm_rank(comm, rank), "MPI_Comm_rank");
+        if (status == LOCH_OK)
+            status = lochi_comm_mpi_status(library, library->MPI_Comm_size(comm, ranks), "MPI_Comm_size");
         if (status == LOCH_OK && bytes)
-            status =
-                comm_mpi_status(library, library->MPI_Bcast(id, (int)bytes, library->byte, root, comm), "MPI_Bcast");
+            status = lochi_comm_mpi_status(library, library->MPI_Bcast(id, (int)bytes, library->byte, root, comm),
+                                           "MPI_Bcast");
         library->MPI_Comm_free(&comm);
     }
-    comm_mpi_end();
+    lochi_comm_mpi_end();
     return status;
 }

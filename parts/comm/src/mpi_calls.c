@@ -1,66 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls of MPI. MPI counts by int. A call with more than comm_mpi_piece elements or bytes in one part is done in
+/* Calls of MPI. MPI counts by int. A call with more than lochi_comm_mpi_piece elements or bytes in one part is done in
  * pieces: reductions and broadcasts one after the other, an all-gather as broadcasts, a reduce-scatter as reductions,
- * and an all-to-all as messages. All ranks have the same sizes, so all choose the same way. An all-to-all with counts
- * of its own is always done by messages: ranks do not know each other's counts. */
+ * and an all-to-all as messages. All ranks have the same sizes (mpi_agree.c), so all choose the same way. An all-to-all
+ * with counts of its own is always done by messages: ranks do not know each other's counts. */
 #include "mpi.h"
 #include <stdlib.h>
 
-size_t comm_mpi_piece = (size_t)1 << 30;
+size_t lochi_comm_mpi_piece = (size_t)1 << 30;
 
-#define MPI_TAG_MESSAGE 1
-#define MPI_TAG_ALL_TO_ALL 2
-
-#define MPI_TRY(name, ...) COMM_TRY(comm_mpi_status(mpi->library, mpi->library->name(__VA_ARGS__), #name))
+#define MPI_TRY(name, ...) COMM_TRY(lochi_comm_mpi_status(mpi->library, mpi->library->name(__VA_ARGS__), #name))
 
 static size_t calls_least(size_t a, size_t b)
 {
     return a < b ? a : b;
-}
-
-/* --- requests --- */
-
-loch_status comm_mpi_wait(comm_mpi *mpi)
-{
-    loch_error error = {.status = LOCH_OK};
-    for (size_t i = 0; i < mpi->requests_count; i++) {
-        const int code = mpi->library->MPI_Wait(&mpi->requests[i], mpi->library->status_ignore);
-        if (comm_mpi_status(mpi->library, code, "MPI_Wait") != LOCH_OK && error.status == LOCH_OK)
-            error = *loch_error_get();
-    }
-    mpi->requests_count = 0;
-    return error.status == LOCH_OK ? LOCH_OK : comm_error_restore(&error);
-}
-
-/* Returns room for one more request; NULL without host memory. */
-static mpi_handle *calls_request(comm_mpi *mpi)
-{
-    if (mpi->requests_count == mpi->requests_capacity) {
-        const size_t capacity = mpi->requests_capacity ? 2 * mpi->requests_capacity : 8;
-        mpi_handle *requests = realloc(mpi->requests, capacity * sizeof *requests);
-        if (!requests) return NULL;
-        mpi->requests = requests;
-        mpi->requests_capacity = capacity;
-    }
-    mpi->requests[mpi->requests_count] = 0;
-    return &mpi->requests[mpi->requests_count];
-}
-
-/* Starts messages of `bytes` bytes from or to a rank. */
-static loch_status calls_start(comm_mpi *mpi, comm_verb verb, void *data, size_t bytes, int peer, int tag)
-{
-    for (size_t done = 0; done < bytes;) {
-        const size_t piece = calls_least(bytes - done, comm_mpi_piece);
-        mpi_handle *request = calls_request(mpi);
-        if (!request) return COMM_FAIL(HOST_MEMORY, "no host memory for messages of %zu bytes", bytes);
-        if (verb == COMM_SEND)
-            MPI_TRY(MPI_Isend, (char *)data + done, (int)piece, mpi->library->byte, peer, tag, mpi->comm, request);
-        else
-            MPI_TRY(MPI_Irecv, (char *)data + done, (int)piece, mpi->library->byte, peer, tag, mpi->comm, request);
-        mpi->requests_count++;
-        done += piece;
-    }
-    return LOCH_OK;
 }
 
 /* --- reductions --- */
@@ -68,7 +20,7 @@ static loch_status calls_start(comm_mpi *mpi, comm_verb verb, void *data, size_t
 static loch_status calls_all_reduce(const comm_mpi *mpi, const comm_call *call)
 {
     for (size_t done = 0; done < call->count;) {
-        const size_t piece = calls_least(call->count - done, comm_mpi_piece);
+        const size_t piece = calls_least(call->count - done, lochi_comm_mpi_piece);
         char *to = (char *)call->to + done * call->bytes;
         const char *from = (const char *)call->from + done * call->bytes;
         MPI_TRY(MPI_Allreduce, to == from ? mpi->library->in_place : (const void *)from, to, (int)piece,
@@ -91,10 +43,10 @@ static loch_status calls_reduce_at_root(const comm_mpi *mpi, const comm_call *ca
         own = memcpy(copy, from, count * call->bytes);
     }
     const loch_status status =
-        comm_mpi_status(mpi->library,
-                        mpi->library->MPI_Reduce(own, to, (int)count, mpi->library->types[call->dtype],
-                                                 mpi->library->ops[call->op], root, mpi->comm),
-                        "MPI_Reduce");
+        lochi_comm_mpi_status(mpi->library,
+                              mpi->library->MPI_Reduce(own, to, (int)count, mpi->library->types[call->dtype],
+                                                       mpi->library->ops[call->op], root, mpi->comm),
+                              "MPI_Reduce");
     free(copy);
     return status;
 }
@@ -104,7 +56,7 @@ static loch_status calls_reduce_to(const comm_mpi *mpi, const comm_call *call, c
                                    bool is_root)
 {
     for (size_t done = 0; done < call->count;) {
-        const size_t piece = calls_least(call->count - done, comm_mpi_piece);
+        const size_t piece = calls_least(call->count - done, lochi_comm_mpi_piece);
         const char *own = from + done * call->bytes;
         if (is_root)
             COMM_TRY(calls_reduce_at_root(mpi, call, own, to + done * call->bytes, piece, root));
@@ -131,7 +83,7 @@ static loch_status calls_reduce_parts(const loch_comm *comm, const comm_mpi *mpi
 static loch_status calls_reduce_scatter(const loch_comm *comm, const comm_mpi *mpi, const comm_call *call)
 {
     const char *own = (const char *)call->from + (size_t)comm->rank * call->count * call->bytes;
-    if (call->to == own || call->count > comm_mpi_piece) return calls_reduce_parts(comm, mpi, call);
+    if (call->to == own || call->count > lochi_comm_mpi_piece) return calls_reduce_parts(comm, mpi, call);
     MPI_TRY(MPI_Reduce_scatter_block, call->from, call->to, (int)call->count, mpi->library->types[call->dtype],
             mpi->library->ops[call->op], mpi->comm);
     return LOCH_OK;
@@ -142,7 +94,7 @@ static loch_status calls_reduce_scatter(const loch_comm *comm, const comm_mpi *m
 static loch_status calls_broadcast(const comm_mpi *mpi, void *data, size_t bytes, int root)
 {
     for (size_t done = 0; done < bytes;) {
-        const size_t piece = calls_least(bytes - done, comm_mpi_piece);
+        const size_t piece = calls_least(bytes - done, lochi_comm_mpi_piece);
         MPI_TRY(MPI_Bcast, (char *)data + done, (int)piece, mpi->library->byte, root, mpi->comm);
         done += piece;
     }
@@ -153,7 +105,7 @@ static loch_status calls_all_gather(const loch_comm *comm, const comm_mpi *mpi, 
 {
     const size_t bytes = call->count * call->bytes;
     char *own = (char *)call->to + (size_t)comm->rank * bytes;
-    if (bytes <= comm_mpi_piece) {
+    if (bytes <= lochi_comm_mpi_piece) {
         MPI_TRY(MPI_Allgather, own == call->from ? mpi->library->in_place : call->from, (int)bytes, mpi->library->byte,
                 call->to, (int)bytes, mpi->library->byte, mpi->comm);
         return LOCH_OK;
@@ -161,32 +113,6 @@ static loch_status calls_all_gather(const loch_comm *comm, const comm_mpi *mpi, 
     if (own != call->from) memcpy(own, call->from, bytes);
     for (int rank = 0; rank < comm->ranks; rank++)
         COMM_TRY(calls_broadcast(mpi, (char *)call->to + (size_t)rank * bytes, bytes, rank));
-    return LOCH_OK;
-}
-
-static loch_status calls_send(comm_mpi *mpi, const comm_call *call, bool is_grouped)
-{
-    const size_t bytes = call->count * call->bytes;
-    if (is_grouped) return calls_start(mpi, COMM_SEND, (void *)call->from, bytes, call->peer, MPI_TAG_MESSAGE);
-    for (size_t done = 0; done < bytes;) {
-        const size_t piece = calls_least(bytes - done, comm_mpi_piece);
-        MPI_TRY(MPI_Send, (const char *)call->from + done, (int)piece, mpi->library->byte, call->peer, MPI_TAG_MESSAGE,
-                mpi->comm);
-        done += piece;
-    }
-    return LOCH_OK;
-}
-
-static loch_status calls_receive(comm_mpi *mpi, const comm_call *call, bool is_grouped)
-{
-    const size_t bytes = call->count * call->bytes;
-    if (is_grouped) return calls_start(mpi, COMM_RECEIVE, call->to, bytes, call->peer, MPI_TAG_MESSAGE);
-    for (size_t done = 0; done < bytes;) {
-        const size_t piece = calls_least(bytes - done, comm_mpi_piece);
-        MPI_TRY(MPI_Recv, (char *)call->to + done, (int)piece, mpi->library->byte, call->peer, MPI_TAG_MESSAGE,
-                mpi->comm, mpi->library->status_ignore);
-        done += piece;
-    }
     return LOCH_OK;
 }
 
@@ -204,28 +130,32 @@ static calls_part calls_part_of(const comm_call *call, const size_t *counts, con
     return (calls_part){offsets[rank] * call->bytes, counts[rank] * call->bytes};
 }
 
-/* Exchanges all parts by messages, all under way at the same time. Requests of an open group wait with them. */
+/* Starts the messages of all parts in one direction. */
+static loch_status calls_start_parts(const loch_comm *comm, comm_mpi *mpi, const comm_call *call, comm_verb verb)
+{
+    const bool is_send = verb == COMM_SEND;
+    char *base = is_send ? (char *)call->from : call->to;
+    for (int i = 0; i < comm->ranks; i++) {
+        const int rank = (comm->rank + i) % comm->ranks;
+        const calls_part part = calls_part_of(call, is_send ? call->from_counts : call->to_counts,
+                                              is_send ? call->from_offsets : call->to_offsets, rank);
+        COMM_TRY(lochi_comm_mpi_start(mpi, verb, base + part.offset, part.bytes, rank, MPI_TAG_ALL_TO_ALL));
+    }
+    return LOCH_OK;
+}
+
+/* Exchanges all parts by messages, all under way at the same time. Receives that probe come last: they wait. */
 static loch_status calls_exchange(const loch_comm *comm, comm_mpi *mpi, const comm_call *call)
 {
-    loch_status status = LOCH_OK;
-    for (int i = 0; i < comm->ranks && status == LOCH_OK; i++) {
-        const int rank = (comm->rank + i) % comm->ranks;
-        const calls_part part = calls_part_of(call, call->to_counts, call->to_offsets, rank);
-        status = calls_start(mpi, COMM_RECEIVE, (char *)call->to + part.offset, part.bytes, rank, MPI_TAG_ALL_TO_ALL);
-    }
-    for (int i = 0; i < comm->ranks && status == LOCH_OK; i++) {
-        const int rank = (comm->rank + i) % comm->ranks;
-        const calls_part part = calls_part_of(call, call->from_counts, call->from_offsets, rank);
-        status = calls_start(mpi, COMM_SEND, (char *)call->from + part.offset, part.bytes, rank, MPI_TAG_ALL_TO_ALL);
-    }
-    if (status != LOCH_OK || comm->is_grouped) return status;
-    return comm_mpi_wait(mpi);
+    COMM_TRY(calls_start_parts(comm, mpi, call, mpi->is_checked ? COMM_RECEIVE : COMM_SEND));
+    COMM_TRY(calls_start_parts(comm, mpi, call, mpi->is_checked ? COMM_SEND : COMM_RECEIVE));
+    return lochi_comm_mpi_wait(mpi);
 }
 
 static loch_status calls_all_to_all(const loch_comm *comm, comm_mpi *mpi, const comm_call *call)
 {
     const size_t bytes = call->count * call->bytes;
-    if (bytes > comm_mpi_piece) return calls_exchange(comm, mpi, call);
+    if (bytes > lochi_comm_mpi_piece) return calls_exchange(comm, mpi, call);
     MPI_TRY(MPI_Alltoall, call->from, (int)bytes, mpi->library->byte, call->to, (int)bytes, mpi->library->byte,
             mpi->comm);
     return LOCH_OK;
@@ -243,14 +173,14 @@ static loch_status calls_do(const loch_comm *comm, comm_mpi *mpi, const comm_cal
     case COMM_REDUCE: return calls_reduce_to(mpi, call, call->from, call->to, call->peer, call->peer == comm->rank);
     case COMM_ALL_TO_ALL: return calls_all_to_all(comm, mpi, call);
     case COMM_ALL_TO_ALL_V: return calls_exchange(comm, mpi, call);
-    case COMM_SEND: return calls_send(mpi, call, comm->is_grouped);
-    case COMM_RECEIVE: return calls_receive(mpi, call, comm->is_grouped);
+    case COMM_SEND: return comm->is_grouped ? LOCH_OK : lochi_comm_mpi_send(mpi, call); /* a group's begin at its end */
+    case COMM_RECEIVE: return comm->is_grouped ? LOCH_OK : lochi_comm_mpi_receive(mpi, call);
     }
     return COMM_FAIL(INVALID, "there is no collective %d", (int)call->verb);
 }
 
-loch_status comm_mpi_run(loch_comm *comm, const comm_call *call)
+loch_status lochi_comm_mpi_run(loch_comm *comm, const comm_call *call)
 {
     const loch_status status = calls_do(comm, comm->below, call);
-    return status == LOCH_OK ? LOCH_OK : comm_mpi_break(comm, status);
+    return status == LOCH_OK ? LOCH_OK : lochi_comm_mpi_break(comm, status);
 }

@@ -186,7 +186,7 @@ static loch_status mpi_read(void *handle, comm_mpi_library *library)
     return LOCH_OK;
 }
 
-loch_status comm_mpi_load(const comm_mpi_library **out)
+loch_status lochi_comm_mpi_load(const comm_mpi_library **out)
 {
     *out = &mpi_library;
     if (atomic_load_explicit(&mpi_is_ready, memory_order_acquire)) return LOCH_OK;
@@ -202,7 +202,7 @@ loch_status comm_mpi_load(const comm_mpi_library **out)
     return status;
 }
 
-bool comm_mpi_is_running(void)
+bool lochi_comm_mpi_is_running(void)
 {
     void *handle = mpi_find_loaded();
     int (*initialized)(int *flag) = NULL;
@@ -219,7 +219,7 @@ bool comm_mpi_is_running(void)
     return is_begun && !is_ended;
 }
 
-bool comm_mpi_is_launched(void)
+bool lochi_comm_mpi_is_launched(void)
 {
     return mpi_is_set(mpi_brands[MPI_OPEN_MPI].launched) || mpi_is_set(mpi_brands[MPI_MPICH].launched);
 }
@@ -244,14 +244,14 @@ static loch_status mpi_start(const comm_mpi_library *library)
     if (is_ended) return COMM_FAIL(UNSUPPORTED, "MPI has ended in this process, and it cannot be started again");
     library->MPI_Initialized(&is_begun);
     if (is_begun) return LOCH_OK;
-    COMM_TRY(comm_mpi_status(library, library->MPI_Init_thread(NULL, NULL, MPI_WORD_THREAD_MULTIPLE, &provided),
-                             "MPI_Init_thread"));
+    COMM_TRY(lochi_comm_mpi_status(library, library->MPI_Init_thread(NULL, NULL, MPI_WORD_THREAD_MULTIPLE, &provided),
+                                   "MPI_Init_thread"));
     mpi_started_by = getpid();
     atexit(mpi_exit);
     return LOCH_OK;
 }
 
-loch_status comm_mpi_begin(const comm_mpi_library *library)
+loch_status lochi_comm_mpi_begin(const comm_mpi_library *library)
 {
     pthread_mutex_lock(&mpi_lock);
     const loch_status status = mpi_start(library);
@@ -260,14 +260,14 @@ loch_status comm_mpi_begin(const comm_mpi_library *library)
     return status;
 }
 
-void comm_mpi_end(void)
+void lochi_comm_mpi_end(void)
 {
     pthread_mutex_lock(&mpi_lock);
     mpi_users--;
     pthread_mutex_unlock(&mpi_lock);
 }
 
-loch_status comm_mpi_status(const comm_mpi_library *library, int code, const char *call)
+loch_status lochi_comm_mpi_status(const comm_mpi_library *library, int code, const char *call)
 {
     if (code == 0) return LOCH_OK;
     char text[MPI_WORD_TEXT] = "";

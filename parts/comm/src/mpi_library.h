@@ -11,6 +11,11 @@
 
 typedef uintptr_t mpi_handle; /* MPI_Comm, MPI_Datatype, MPI_Op, MPI_Request, MPI_Info, MPI_Errhandler */
 
+/* An MPI_Status of either library: only MPI_Get_count reads it. */
+typedef struct mpi_status {
+    uint64_t words[8];
+} mpi_status;
+
 #define MPI_WORD_THREAD_MULTIPLE 3
 #define MPI_WORD_TEXT 8192 /* the longer of the two libraries' MPI_MAX_LIBRARY_VERSION_STRING */
 
@@ -39,6 +44,11 @@ typedef uintptr_t mpi_handle; /* MPI_Comm, MPI_Datatype, MPI_Op, MPI_Request, MP
     X(MPI_Bcast, (void *data, int count, mpi_handle type, int root, mpi_handle comm))                                  \
     X(MPI_Send, (const void *data, int count, mpi_handle type, int to, int tag, mpi_handle comm))                      \
     X(MPI_Recv, (void *data, int count, mpi_handle type, int from, int tag, mpi_handle comm, void *status))            \
+    X(MPI_Sendrecv,                                                                                                    \
+      (const void *data, int count, mpi_handle type, int to, int tag, void *received, int received_count,              \
+       mpi_handle received_type, int from, int received_tag, mpi_handle comm, void *status))                           \
+    X(MPI_Probe, (int from, int tag, mpi_handle comm, void *status))                                                   \
+    X(MPI_Get_count, (const void *status, mpi_handle type, int *count))                                                \
     X(MPI_Isend, (const void *data, int count, mpi_handle type, int to, int tag, mpi_handle comm, mpi_handle *out))    \
     X(MPI_Irecv, (void *data, int count, mpi_handle type, int from, int tag, mpi_handle comm, mpi_handle *out))        \
     X(MPI_Wait, (mpi_handle * request, void *status))                                                                  \
@@ -94,21 +104,21 @@ typedef struct comm_mpi_library {
 
 /* Finds the MPI library of this process, once: the one that is loaded; else the one that LOCH_COMM_MPI names, by file
  * or as "openmpi" or "mpich"; else that of the launcher; else one that is installed. */
-loch_status comm_mpi_load(const comm_mpi_library **out);
+loch_status lochi_comm_mpi_load(const comm_mpi_library **out);
 
 /* Returns whether MPI is loaded and initialised in this process, without loading it. */
-bool comm_mpi_is_running(void);
+bool lochi_comm_mpi_is_running(void);
 
 /* Returns whether a launcher of MPI has started this process. */
-bool comm_mpi_is_launched(void);
+bool lochi_comm_mpi_is_launched(void);
 
 /* Starts MPI, unless the program has, and counts one user. E_UNSUPPORTED: MPI was ended before. */
-loch_status comm_mpi_begin(const comm_mpi_library *library);
+loch_status lochi_comm_mpi_begin(const comm_mpi_library *library);
 
 /* Counts one user less. MPI that was started here ends when the process exits without users. */
-void comm_mpi_end(void);
+void lochi_comm_mpi_end(void);
 
 /* Returns LOCH_OK for 0, and otherwise writes the error record: E_DRIVER. */
-loch_status comm_mpi_status(const comm_mpi_library *library, int code, const char *call);
+loch_status lochi_comm_mpi_status(const comm_mpi_library *library, int code, const char *call);
 
 #endif

@@ -40,11 +40,11 @@ static loch_status nccl_give_up(loch_comm *comm)
                                               "the work on a stream has not ended within %.3g s: a rank has not made "
                                               "its call, or is slow; this is rank %d of %d",
                                               (double)comm->timeout_ns * 1e-9, comm->rank, comm->ranks);
-    comm_failure_set(comm, status);
+    lochi_comm_failure_set(comm, status);
     pthread_mutex_lock(&nccl->lock);
-    comm_native_abort(comm);
+    lochi_comm_native_abort(comm);
     pthread_mutex_unlock(&nccl->lock);
-    return comm_failure_get(comm);
+    return lochi_comm_failure_get(comm);
 }
 
 /* A rank that ended in order may be seen to be lost while this rank's last work is still under way: that work counts if
@@ -53,13 +53,13 @@ static loch_status nccl_sync(loch_comm *comm, loch_stream *stream)
 {
     const comm_nccl *nccl = comm->below;
     if (comm->ranks == 1) return loch_stream_sync(stream);
-    const uint64_t deadline_ns = comm_now_ns() + comm->timeout_ns;
+    const uint64_t deadline_ns = lochi_comm_now_ns() + comm->timeout_ns;
     for (unsigned turn = 0;; turn++) {
         const loch_status status = loch_stream_query(stream);
-        if (atomic_load_explicit(&nccl->is_aborted, memory_order_acquire)) return comm_failure_get(comm);
+        if (atomic_load_explicit(&nccl->is_aborted, memory_order_acquire)) return lochi_comm_failure_get(comm);
         if (status != LOCH_E_BUSY) return status;
-        if (turn % 64 == 63 && comm_now_ns() > deadline_ns) return nccl_give_up(comm);
-        comm_pause(turn);
+        if (turn % 64 == 63 && lochi_comm_now_ns() > deadline_ns) return nccl_give_up(comm);
+        lochi_comm_pause(turn);
     }
 }
 
@@ -78,15 +78,15 @@ static void nccl_end(loch_comm *comm)
     comm_frame frame;
     pthread_mutex_lock(&nccl->lock);
     if (nccl->native && !atomic_load_explicit(&comm->is_failed, memory_order_acquire) &&
-        comm_frame_enter(comm, &frame) == LOCH_OK) {
+        lochi_comm_frame_enter(comm, &frame) == LOCH_OK) {
         /* After a failure the communicator of NCCL was given up, and there is none. */
-        if (comm_native_finish(comm, nccl->api->ncclCommFinalize(nccl->native), "ncclCommFinalize") == LOCH_OK) {
+        if (lochi_comm_native_finish(comm, nccl->api->ncclCommFinalize(nccl->native), "ncclCommFinalize") == LOCH_OK) {
             nccl->api->ncclCommDestroy(nccl->native);
             nccl->native = NULL;
         }
-        comm_frame_leave(&frame);
+        lochi_comm_frame_leave(&frame);
     }
-    comm_native_abort(comm);
+    lochi_comm_native_abort(comm);
     pthread_mutex_unlock(&nccl->lock);
 }
 
@@ -98,7 +98,7 @@ static void nccl_drain(loch_comm *comm)
     const bool is_there = nccl->native;
     pthread_mutex_unlock(&nccl->lock);
     if (!is_there || atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return;
-    atomic_store_explicit(&nccl->leave_deadline_ns, comm_now_ns() + comm->timeout_ns, memory_order_release);
+    atomic_store_explicit(&nccl->leave_deadline_ns, lochi_comm_now_ns() + comm->timeout_ns, memory_order_release);
     const loch_status waited = loch_device_sync(comm->device);
     (void)waited; /* a device that is lost has no work in progress */
 }
@@ -108,8 +108,8 @@ static void nccl_destroy(loch_comm *comm)
     comm_nccl *nccl = comm->below;
     if (!nccl) return;
     nccl_drain(comm);
-    comm_watch_destroy(comm);
-    comm_memory_destroy(comm);
+    lochi_comm_watch_destroy(comm);
+    lochi_comm_memory_destroy(comm);
     nccl_end(comm);
     loch_tensor_release(nccl->token);
     pthread_mutex_destroy(&nccl->lock);
@@ -119,16 +119,17 @@ static void nccl_destroy(loch_comm *comm)
 }
 
 static const comm_engine nccl_engine = {.accept = nccl_accept,
-                                        .can_reduce = comm_nccl_can_reduce,
+                                        .can_reduce = lochi_comm_nccl_can_reduce,
                                         .prepare = nccl_prepare,
-                                        .run = comm_nccl_run,
+                                        .agree = lochi_comm_agree_always,
+                                        .run = lochi_comm_nccl_run,
                                         .begin_group = nccl_begin_group,
-                                        .end_group = comm_nccl_end_group,
+                                        .end_group = lochi_comm_nccl_end_group,
                                         .barrier = nccl_barrier,
                                         .sync = nccl_sync,
-                                        .add_window = comm_memory_add_window,
-                                        .remove_window = comm_memory_remove_window,
-                                        .describe = comm_memory_describe,
+                                        .add_window = lochi_comm_memory_add_window,
+                                        .remove_window = lochi_comm_memory_remove_window,
+                                        .describe = lochi_comm_memory_describe,
                                         .destroy = nccl_destroy};
 
 /* --- creation --- */
@@ -137,7 +138,7 @@ static const comm_engine nccl_engine = {.accept = nccl_accept,
 static loch_status nccl_introduce(loch_comm *comm, loch_tensor *all, loch_tensor *own, comm_identity *identities)
 {
     const size_t bytes = (size_t)comm->ranks * sizeof *identities;
-    comm_identity_read(&identities[comm->rank]);
+    lochi_comm_identity_read(&identities[comm->rank]);
     COMM_TRY(loch_tensor_write(own, &identities[comm->rank], sizeof *identities, NULL));
     COMM_TRY(loch_comm_all_gather(comm, all, own, NULL));
     COMM_TRY(loch_tensor_read(all, identities, bytes, NULL));
@@ -149,7 +150,7 @@ static loch_status nccl_introduce(loch_comm *comm, loch_tensor *all, loch_tensor
         comm->local_ranks++;
         comm->local_rank += rank < comm->rank;
     }
-    return comm->ranks > 1 ? comm_watch_create(comm, identities) : LOCH_OK;
+    return comm->ranks > 1 ? lochi_comm_watch_create(comm, identities) : LOCH_OK;
 }
 
 static loch_status nccl_meet_all(loch_comm *comm)
@@ -166,7 +167,7 @@ static loch_status nccl_meet_all(loch_comm *comm)
     loch_tensor_release(all);
     loch_tensor_release(own);
     free(identities);
-    return status == LOCH_OK ? LOCH_OK : comm_error_restore(&error);
+    return status == LOCH_OK ? LOCH_OK : lochi_comm_error_restore(&error);
 }
 
 static loch_status nccl_make_token(loch_comm *comm)
@@ -177,7 +178,7 @@ static loch_status nccl_make_token(loch_comm *comm)
     return loch_tensor_create(LOCH_I32, LOCH_SCALAR, &options, &nccl->token);
 }
 
-loch_status comm_nccl_create(loch_comm *comm, const loch_comm_options *options)
+loch_status lochi_comm_nccl_create(loch_comm *comm, const loch_comm_options *options)
 {
     comm_nccl *nccl = calloc(1, sizeof *nccl);
     if (!nccl) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
@@ -189,11 +190,11 @@ loch_status comm_nccl_create(loch_comm *comm, const loch_comm_options *options)
     comm->below = nccl;
     comm->engine = &nccl_engine;
     comm->name = "NCCL";
-    COMM_TRY(comm_nccl_load(&nccl->api));
+    COMM_TRY(lochi_comm_nccl_load(&nccl->api));
     const int version = nccl->api->version;
     snprintf(comm->version, sizeof comm->version, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-    COMM_TRY(comm_memory_create(comm));
+    COMM_TRY(lochi_comm_memory_create(comm));
     COMM_TRY(nccl_make_token(comm));
-    COMM_TRY(comm_meet(comm, options));
+    COMM_TRY(lochi_comm_meet(comm, options));
     return nccl_meet_all(comm);
 }

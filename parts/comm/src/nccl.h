@@ -14,9 +14,9 @@
 
 /* Name of the driver whose devices NCCL works on. Tests put a library of their own in the place of NCCL, and the
  * simulator in the place of CUDA. */
-extern const char *comm_nccl_driver;
+extern const char *lochi_comm_nccl_driver;
 
 /* Makes a communicator of NCCL. */
-loch_status comm_nccl_create(loch_comm *comm, const loch_comm_options *options);
+loch_status lochi_comm_nccl_create(loch_comm *comm, const loch_comm_options *options);
 
 #endif

@@ -36,7 +36,7 @@ static const int calls_ops[] = {[LOCH_COMM_SUM] = COMM_NCCL_SUM,
                                 [LOCH_COMM_MAX] = COMM_NCCL_MAX,
                                 [LOCH_COMM_AVERAGE] = COMM_NCCL_AVG};
 
-loch_status comm_nccl_can_reduce(const loch_comm *comm, loch_dtype dtype, loch_comm_op op)
+loch_status lochi_comm_nccl_can_reduce(const loch_comm *comm, loch_dtype dtype, loch_comm_op op)
 {
     (void)op;
     const comm_nccl *nccl = comm->below;
@@ -185,26 +185,26 @@ static loch_status calls_queue(loch_comm *comm, const comm_call *call)
 {
     comm_nccl *nccl = comm->below;
     comm_frame frame;
-    COMM_TRY(comm_frame_enter(comm, &frame));
+    COMM_TRY(lochi_comm_frame_enter(comm, &frame));
     pthread_mutex_lock(&nccl->lock);
-    loch_status status = comm_failure_get(comm); /* it may have failed since the call began */
+    loch_status status = lochi_comm_failure_get(comm); /* it may have failed since the call began */
     if (status == LOCH_OK)
-        status = call ? comm_native_finish(comm, calls_issue(comm, call), calls_names[call->verb])
-                      : comm_native_finish(comm, calls_issue_group(comm), "ncclGroupEnd");
+        status = call ? lochi_comm_native_finish(comm, calls_issue(comm, call), calls_names[call->verb])
+                      : lochi_comm_native_finish(comm, calls_issue_group(comm), "ncclGroupEnd");
     pthread_mutex_unlock(&nccl->lock);
-    comm_frame_leave(&frame);
+    lochi_comm_frame_leave(&frame);
     return status;
 }
 
-loch_status comm_nccl_run(loch_comm *comm, const comm_call *call)
+loch_status lochi_comm_nccl_run(loch_comm *comm, const comm_call *call)
 {
     comm_nccl *nccl = comm->below;
-    comm_memory_need(comm, comm->uses + call->first_use, comm->uses_count - call->first_use);
+    lochi_comm_memory_need(comm, comm->uses + call->first_use, comm->uses_count - call->first_use);
     if (!comm->is_grouped) return calls_queue(comm, call);
     return call->verb == COMM_ALL_TO_ALL_V ? calls_keep_parts(comm, nccl, call) : calls_keep(nccl, call);
 }
 
-loch_status comm_nccl_end_group(loch_comm *comm, loch_status status)
+loch_status lochi_comm_nccl_end_group(loch_comm *comm, loch_status status)
 {
     comm_nccl *nccl = comm->below;
     if (status == LOCH_OK && nccl->pending_count) status = calls_queue(comm, NULL);

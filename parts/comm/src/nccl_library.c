@@ -32,7 +32,7 @@ static loch_status nccl_read(comm_nccl_api *api)
     return nccl_find("ncclGetLastError", false, &api->ncclGetLastError);
 }
 
-loch_status comm_nccl_load(const comm_nccl_api **out)
+loch_status lochi_comm_nccl_load(const comm_nccl_api **out)
 {
     *out = &nccl_api;
     if (atomic_load_explicit(&nccl_is_ready, memory_order_acquire)) return LOCH_OK;
@@ -56,7 +56,7 @@ static loch_status nccl_classify(int result)
     }
 }
 
-loch_status comm_nccl_fail(const comm_nccl_api *api, int result, const char *call)
+loch_status lochi_comm_nccl_fail(const comm_nccl_api *api, int result, const char *call)
 {
     const char *text = api->ncclGetErrorString(result);
     const char *last = api->ncclGetLastError ? api->ncclGetLastError(NULL) : NULL;

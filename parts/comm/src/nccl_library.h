@@ -76,7 +76,7 @@ enum {
     X(ncclCommWindowRegister, OPTIONAL, (void *comm, void *address, size_t bytes, void **out, int flags))              \
     X(ncclCommWindowDeregister, OPTIONAL, (void *comm, void *window))
 
-/* The functions of the loaded library. Complete after comm_nccl_load has succeeded, and constant from then on. */
+/* The functions of the loaded library. Complete after lochi_comm_nccl_load has succeeded, and constant from then on. */
 typedef struct comm_nccl_api {
     int version; /* 22809 for 2.28.9 */
 #define COMM_NCCL_MEMBER(name, need, parameters) int(*name) parameters;
@@ -87,9 +87,9 @@ typedef struct comm_nccl_api {
 } comm_nccl_api;
 
 /* Loads NCCL, once. E_UNSUPPORTED: it is not installed, or too old. */
-loch_status comm_nccl_load(const comm_nccl_api **out);
+loch_status lochi_comm_nccl_load(const comm_nccl_api **out);
 
 /* Writes the error record for a failed call and returns the status. */
-loch_status comm_nccl_fail(const comm_nccl_api *api, int result, const char *call);
+loch_status lochi_comm_nccl_fail(const comm_nccl_api *api, int result, const char *call);
 
 #endif

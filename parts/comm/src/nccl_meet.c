@@ -48,7 +48,7 @@ static loch_status meet_by_mpi(loch_comm *comm, nccl_id *id)
 {
     const comm_nccl *nccl = comm->below;
     int rank = 0, ranks = 0;
-    COMM_TRY(comm_mpi_share_id(NULL, 0, 0, &rank, &ranks));
+    COMM_TRY(lochi_comm_mpi_share_id(NULL, 0, 0, &rank, &ranks));
     if (comm->ranks && (comm->ranks != ranks || comm->rank != rank))
         return COMM_FAIL(UNSUPPORTED, "this is rank %d of %d for MPI, and not rank %d of %d: give an id", rank, ranks,
                          comm->rank, comm->ranks);
@@ -58,7 +58,7 @@ static loch_status meet_by_mpi(loch_comm *comm, nccl_id *id)
         const int result = nccl->api->ncclGetUniqueId(id);
         if (result != COMM_NCCL_SUCCESS) memset(id, 0, sizeof *id); /* the others must not wait */
     }
-    COMM_TRY(comm_mpi_share_id(id, sizeof *id, 0, &rank, &ranks));
+    COMM_TRY(lochi_comm_mpi_share_id(id, sizeof *id, 0, &rank, &ranks));
     const nccl_id none = {{0}};
     if (memcmp(id, &none, sizeof none) == 0) return COMM_FAIL(DRIVER, "ncclGetUniqueId failed on rank 0");
     return LOCH_OK;
@@ -71,13 +71,13 @@ static loch_status meet_make(loch_comm *comm, const nccl_id *id)
     nccl_config config = {
         .size = sizeof config, .magic = COMM_NCCL_MAGIC, .version = COMM_NCCL_CONFIG_VERSION, .blocking = 0};
     comm_frame frame;
-    COMM_TRY(comm_frame_enter(comm, &frame));
+    COMM_TRY(lochi_comm_frame_enter(comm, &frame));
     pthread_mutex_lock(&nccl->lock);
     const int result = nccl->api->ncclCommInitRankConfig(&nccl->native, comm->ranks, *id, comm->rank, &config);
     loch_status status = LOCH_OK;
-    if (!nccl->native) status = comm_nccl_fail(nccl->api, result, "ncclCommInitRankConfig");
+    if (!nccl->native) status = lochi_comm_nccl_fail(nccl->api, result, "ncclCommInitRankConfig");
     pthread_mutex_unlock(&nccl->lock);
-    comm_frame_leave(&frame);
+    lochi_comm_frame_leave(&frame);
     return status;
 }
 
@@ -86,11 +86,11 @@ static loch_status meet_wait(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     comm_frame frame;
-    COMM_TRY(comm_frame_enter(comm, &frame));
+    COMM_TRY(lochi_comm_frame_enter(comm, &frame));
     pthread_mutex_lock(&nccl->lock);
-    const loch_status status = comm_native_finish(comm, COMM_NCCL_IN_PROGRESS, "ncclCommInitRankConfig");
+    const loch_status status = lochi_comm_native_finish(comm, COMM_NCCL_IN_PROGRESS, "ncclCommInitRankConfig");
     pthread_mutex_unlock(&nccl->lock);
-    comm_frame_leave(&frame);
+    lochi_comm_frame_leave(&frame);
     return status;
 }
 
@@ -104,7 +104,7 @@ static loch_status meet_at(loch_comm *comm, const char *address)
     if (address) setenv(MEET_ADDRESS, address, 1);
     const int result = nccl->api->ncclGetUniqueId(&id);
     const loch_status status =
-        result == COMM_NCCL_SUCCESS ? meet_make(comm, &id) : comm_nccl_fail(nccl->api, result, "ncclGetUniqueId");
+        result == COMM_NCCL_SUCCESS ? meet_make(comm, &id) : lochi_comm_nccl_fail(nccl->api, result, "ncclGetUniqueId");
     if (address) unsetenv(MEET_ADDRESS);
     pthread_mutex_unlock(&meet_lock);
     return status;
@@ -124,11 +124,11 @@ static loch_status meet_by_address(loch_comm *comm)
 static bool meet_has_mpi(void)
 {
     const comm_mpi_library *library;
-    if (comm_mpi_is_running()) return true;
-    return comm_mpi_is_launched() && comm_mpi_load(&library) == LOCH_OK;
+    if (lochi_comm_mpi_is_running()) return true;
+    return lochi_comm_mpi_is_launched() && lochi_comm_mpi_load(&library) == LOCH_OK;
 }
 
-loch_status comm_meet(loch_comm *comm, const loch_comm_options *options)
+loch_status lochi_comm_meet(loch_comm *comm, const loch_comm_options *options)
 {
     nccl_id id;
     const bool has_mpi = !options->id && comm->seats == 1 && meet_has_mpi();
@@ -149,9 +149,9 @@ loch_status loch_comm_read_id(void *id, size_t id_bytes)
     if (id_bytes != LOCH_COMM_ID_BYTES)
         return COMM_FAIL(INVALID, "the id of a communicator has %d bytes, and there is room for %zu",
                          LOCH_COMM_ID_BYTES, id_bytes);
-    COMM_TRY(comm_nccl_load(&api));
+    COMM_TRY(lochi_comm_nccl_load(&api));
     const int result = api->ncclGetUniqueId(&own);
-    if (result != COMM_NCCL_SUCCESS) return comm_nccl_fail(api, result, "ncclGetUniqueId");
+    if (result != COMM_NCCL_SUCCESS) return lochi_comm_nccl_fail(api, result, "ncclGetUniqueId");
     memcpy(id, &own, sizeof own);
     return LOCH_OK;
 }

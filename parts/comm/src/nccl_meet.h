@@ -6,6 +6,6 @@
 #include "nccl_native.h"
 
 /* Finds the id of the communicator, and rank and ranks if they are not known, and makes the communicator of NCCL. */
-loch_status comm_meet(loch_comm *comm, const loch_comm_options *options);
+loch_status lochi_comm_meet(loch_comm *comm, const loch_comm_options *options);
 
 #endif

@@ -67,7 +67,7 @@ static void memory_register(loch_comm *comm, comm_memory *memory, const memory_s
 {
     comm_nccl *nccl = comm->below;
     comm_frame frame;
-    if (!nccl->native || comm_frame_enter(comm, &frame) != LOCH_OK) return;
+    if (!nccl->native || lochi_comm_frame_enter(comm, &frame) != LOCH_OK) return;
     if (memory->ranges_count == memory->ranges_capacity) {
         const size_t capacity = memory->ranges_capacity ? 2 * memory->ranges_capacity : 8;
         memory_range *ranges = realloc(memory->ranges, capacity * sizeof *ranges);
@@ -83,7 +83,7 @@ static void memory_register(loch_comm *comm, comm_memory *memory, const memory_s
         memory->registrations++;
     }
 end:
-    comm_frame_leave(&frame);
+    lochi_comm_frame_leave(&frame);
 }
 
 /* Ends a registration. The lock is held. */
@@ -91,9 +91,9 @@ static void memory_deregister(loch_comm *comm, comm_memory *memory, size_t index
 {
     comm_nccl *nccl = comm->below;
     comm_frame frame;
-    if (nccl->native && memory->ranges[index].handle && comm_frame_enter(comm, &frame) == LOCH_OK) {
+    if (nccl->native && memory->ranges[index].handle && lochi_comm_frame_enter(comm, &frame) == LOCH_OK) {
         nccl->api->ncclCommDeregister(nccl->native, memory->ranges[index].handle);
-        comm_frame_leave(&frame);
+        lochi_comm_frame_leave(&frame);
     }
     memory->ranges[index] = memory->ranges[--memory->ranges_count];
     memory->deregistrations++;
@@ -143,11 +143,11 @@ static bool memory_need_one(loch_comm *comm, comm_nccl *nccl, const comm_use *us
     loch_allocator *allocator = loch_buffer_get_allocator(loch_tensor_get_buffer(use->tensor));
     const loch_error before = *loch_error_get();
     const loch_status walked = allocator ? loch_pool_walk_memory(allocator, memory_visit, &search) : LOCH_OK;
-    if (walked != LOCH_OK && before.status != LOCH_OK) comm_error_restore(&before);
+    if (walked != LOCH_OK && before.status != LOCH_OK) lochi_comm_error_restore(&before);
     return memory_note(comm, nccl, &search, generation);
 }
 
-void comm_memory_need(loch_comm *comm, const comm_use *uses, size_t count)
+void lochi_comm_memory_need(loch_comm *comm, const comm_use *uses, size_t count)
 {
     comm_nccl *nccl = comm->below;
     if (comm->registration == LOCH_COMM_REGISTER_NOTHING || !nccl->api->ncclCommRegister) return;
@@ -206,14 +206,14 @@ static loch_status memory_make_window(loch_comm *comm, memory_window *window, vo
 {
     comm_nccl *nccl = comm->below;
     comm_frame frame;
-    COMM_TRY(comm_failure_get(comm));
-    COMM_TRY(comm_frame_enter(comm, &frame));
+    COMM_TRY(lochi_comm_failure_get(comm));
+    COMM_TRY(lochi_comm_frame_enter(comm, &frame));
     const size_t bytes = loch_buffer_get_bytes(window->buffer);
-    const loch_status status = comm_native_settle(
+    const loch_status status = lochi_comm_native_settle(
         comm,
         nccl->api->ncclCommWindowRegister(nccl->native, address, bytes, &window->native, COMM_NCCL_WIN_COLL_SYMMETRIC),
         "ncclCommWindowRegister");
-    comm_frame_leave(&frame);
+    lochi_comm_frame_leave(&frame);
     if (status == LOCH_OK && !window->native)
         return COMM_FAIL(UNSUPPORTED,
                          "NCCL makes no window of this memory: the ranks need a fast connection, and the pool "
@@ -246,7 +246,7 @@ static void memory_drop_window(memory_window *window)
     free(window);
 }
 
-loch_status comm_memory_add_window(loch_comm *comm, loch_buffer *buffer)
+loch_status lochi_comm_memory_add_window(loch_comm *comm, loch_buffer *buffer)
 {
     comm_nccl *nccl = comm->below;
     comm_memory *memory = nccl->memory;
@@ -268,7 +268,7 @@ loch_status comm_memory_add_window(loch_comm *comm, loch_buffer *buffer)
     if (status != LOCH_OK) {
         const loch_error error = *loch_error_get();
         memory_drop_window(window);
-        return comm_error_restore(&error);
+        return lochi_comm_error_restore(&error);
     }
     pthread_mutex_lock(&nccl->lock); /* figures are read by any thread */
     memory->windows[memory->windows_count++] = window;
@@ -283,16 +283,16 @@ static loch_status memory_end_window(loch_comm *comm, const memory_window *windo
     comm_frame frame;
     loch_status status = LOCH_OK;
     pthread_mutex_lock(&nccl->lock);
-    if (nccl->native && comm_frame_enter(comm, &frame) == LOCH_OK) {
-        status = comm_native_settle(comm, nccl->api->ncclCommWindowDeregister(nccl->native, window->native),
-                                    "ncclCommWindowDeregister");
-        comm_frame_leave(&frame);
+    if (nccl->native && lochi_comm_frame_enter(comm, &frame) == LOCH_OK) {
+        status = lochi_comm_native_settle(comm, nccl->api->ncclCommWindowDeregister(nccl->native, window->native),
+                                          "ncclCommWindowDeregister");
+        lochi_comm_frame_leave(&frame);
     }
     pthread_mutex_unlock(&nccl->lock);
     return status;
 }
 
-loch_status comm_memory_remove_window(loch_comm *comm, loch_buffer *buffer)
+loch_status lochi_comm_memory_remove_window(loch_comm *comm, loch_buffer *buffer)
 {
     comm_nccl *nccl = comm->below;
     comm_memory *memory = nccl->memory;
@@ -305,12 +305,12 @@ loch_status comm_memory_remove_window(loch_comm *comm, loch_buffer *buffer)
     const loch_status status = memory_end_window(comm, window);
     const loch_error error = *loch_error_get();
     memory_drop_window(window);
-    return status == LOCH_OK ? LOCH_OK : comm_error_restore(&error);
+    return status == LOCH_OK ? LOCH_OK : lochi_comm_error_restore(&error);
 }
 
 /* --- creation --- */
 
-loch_status comm_memory_create(loch_comm *comm)
+loch_status lochi_comm_memory_create(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     nccl->memory = calloc(1, sizeof *nccl->memory);
@@ -320,7 +320,7 @@ loch_status comm_memory_create(loch_comm *comm)
     return LOCH_OK;
 }
 
-void comm_memory_destroy(loch_comm *comm)
+void lochi_comm_memory_destroy(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     comm_memory *memory = nccl->memory;
@@ -345,7 +345,7 @@ void comm_memory_destroy(loch_comm *comm)
     nccl->memory = NULL;
 }
 
-void comm_memory_describe(const loch_comm *comm, loch_comm_info *out)
+void lochi_comm_memory_describe(const loch_comm *comm, loch_comm_info *out)
 {
     comm_nccl *nccl = comm->below;
     const comm_memory *memory = nccl->memory;

@@ -6,19 +6,19 @@
 #include "nccl_native.h"
 
 /* Begins to observe the memory of the communicator's device. */
-loch_status comm_memory_create(loch_comm *comm);
+loch_status lochi_comm_memory_create(loch_comm *comm);
 
 /* Ends all registrations and windows. */
-void comm_memory_destroy(loch_comm *comm);
+void lochi_comm_memory_destroy(loch_comm *comm);
 
 /* Registers the memory around the tensors of a call, if it is not registered and can be. The lock is not held. */
-void comm_memory_need(loch_comm *comm, const comm_use *uses, size_t count);
+void lochi_comm_memory_need(loch_comm *comm, const comm_use *uses, size_t count);
 
 /* Makes and ends windows. */
-loch_status comm_memory_add_window(loch_comm *comm, loch_buffer *buffer);
-loch_status comm_memory_remove_window(loch_comm *comm, loch_buffer *buffer);
+loch_status lochi_comm_memory_add_window(loch_comm *comm, loch_buffer *buffer);
+loch_status lochi_comm_memory_remove_window(loch_comm *comm, loch_buffer *buffer);
 
 /* Fills in the figures of registrations. */
-void comm_memory_describe(const loch_comm *comm, loch_comm_info *out);
+void lochi_comm_memory_describe(const loch_comm *comm, loch_comm_info *out);
 
 #endif

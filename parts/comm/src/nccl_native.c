@@ -9,27 +9,27 @@
 #define PAUSE_YIELDS 1024
 #define PAUSE_NS 20000
 
-loch_status comm_frame_enter(const loch_comm *comm, comm_frame *frame)
+loch_status lochi_comm_frame_enter(const loch_comm *comm, comm_frame *frame)
 {
     frame->driver = loch_device_get_driver(comm->device, &frame->self);
     if (!frame->driver) return COMM_FAIL(FORKED, "the device of the communicator was opened before a fork");
     return frame->driver->enter(frame->self, &frame->before);
 }
 
-void comm_frame_leave(const comm_frame *frame)
+void lochi_comm_frame_leave(const comm_frame *frame)
 {
     /* A failure means that the context that was current has been destroyed: then none is current. */
     (void)frame->driver->leave(frame->self, frame->before);
 }
 
-uint64_t comm_now_ns(void)
+uint64_t lochi_comm_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void comm_pause(unsigned turn)
+void lochi_comm_pause(unsigned turn)
 {
     if (turn < PAUSE_SPINS) return;
     if (turn < PAUSE_YIELDS)
@@ -38,14 +38,14 @@ void comm_pause(unsigned turn)
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
-void comm_native_abort(loch_comm *comm)
+void lochi_comm_native_abort(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     if (!nccl->native) return;
     comm_frame frame;
-    const loch_status entered = comm_frame_enter(comm, &frame);
+    const loch_status entered = lochi_comm_frame_enter(comm, &frame);
     nccl->api->ncclCommAbort(nccl->native);
-    if (entered == LOCH_OK) comm_frame_leave(&frame);
+    if (entered == LOCH_OK) lochi_comm_frame_leave(&frame);
     nccl->native = NULL;
     atomic_store_explicit(&nccl->is_aborted, true, memory_order_release);
 }
@@ -54,9 +54,9 @@ void comm_native_abort(loch_comm *comm)
 static loch_status native_give_up(loch_comm *comm, loch_status status)
 {
     const loch_error error = *loch_error_get();
-    comm_failure_set(comm, status);
-    comm_native_abort(comm);
-    return comm_error_restore(&error);
+    lochi_comm_failure_set(comm, status);
+    lochi_comm_native_abort(comm);
+    return lochi_comm_error_restore(&error);
 }
 
 /* Waits until a call that is in progress has ended. Returns its result, or -1 if the communicator failed meanwhile or
@@ -64,41 +64,41 @@ static loch_status native_give_up(loch_comm *comm, loch_status status)
 static int native_wait(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
-    const uint64_t deadline_ns = comm_now_ns() + comm->timeout_ns;
+    const uint64_t deadline_ns = lochi_comm_now_ns() + comm->timeout_ns;
     int result = COMM_NCCL_IN_PROGRESS;
     for (unsigned turn = 0; result == COMM_NCCL_IN_PROGRESS; turn++) {
         if (atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return -1;
-        if (turn >= PAUSE_YIELDS && comm_now_ns() > deadline_ns) return -1;
-        comm_pause(turn);
+        if (turn >= PAUSE_YIELDS && lochi_comm_now_ns() > deadline_ns) return -1;
+        lochi_comm_pause(turn);
         if (nccl->api->ncclCommGetAsyncError(nccl->native, &result) != COMM_NCCL_SUCCESS) return -1;
     }
     return result;
 }
 
-loch_status comm_native_finish(loch_comm *comm, int result, const char *call)
+loch_status lochi_comm_native_finish(loch_comm *comm, int result, const char *call)
 {
     comm_nccl *nccl = comm->below;
     if (result == COMM_NCCL_SUCCESS) return LOCH_OK;
     if (result == COMM_NCCL_IN_PROGRESS) result = native_wait(comm);
     if (result == COMM_NCCL_SUCCESS) return LOCH_OK;
-    if (comm_failure_get(comm) != LOCH_OK) { /* the watch was first, and knows the rank */
-        comm_native_abort(comm);
-        return comm_failure_get(comm);
+    if (lochi_comm_failure_get(comm) != LOCH_OK) { /* the watch was first, and knows the rank */
+        lochi_comm_native_abort(comm);
+        return lochi_comm_failure_get(comm);
     }
     if (result < 0)
         return native_give_up(comm, loch_error_set(LOCH_E_BUSY, "nccl", 0,
                                                    "%s: not all of %d ranks came within %.3g s; this is rank %d", call,
                                                    comm->ranks, (double)comm->timeout_ns * 1e-9, comm->rank));
-    if ((result == COMM_NCCL_REMOTE_ERROR || result == COMM_NCCL_SYSTEM_ERROR) && comm_watch_find_lost(comm))
+    if ((result == COMM_NCCL_REMOTE_ERROR || result == COMM_NCCL_SYSTEM_ERROR) && lochi_comm_watch_find_lost(comm))
         return native_give_up(comm, loch_error_get()->status);
-    return native_give_up(comm, comm_nccl_fail(nccl->api, result, call));
+    return native_give_up(comm, lochi_comm_nccl_fail(nccl->api, result, call));
 }
 
-loch_status comm_native_settle(loch_comm *comm, int result, const char *call)
+loch_status lochi_comm_native_settle(loch_comm *comm, int result, const char *call)
 {
     comm_nccl *nccl = comm->below;
-    COMM_TRY(comm_native_finish(comm, result, call));
+    COMM_TRY(lochi_comm_native_finish(comm, result, call));
     if (nccl->api->ncclCommGetAsyncError(nccl->native, &result) != COMM_NCCL_SUCCESS)
         result = COMM_NCCL_INVALID_ARGUMENT;
-    return comm_native_finish(comm, result, call);
+    return lochi_comm_native_finish(comm, result, call);
 }

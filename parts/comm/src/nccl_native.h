@@ -3,7 +3,7 @@
  *
  * `lock` guards `native` and every call of NCCL on it. `native` is NULL before NCCL has made it and after it was given
  * up. The communicator is one that does not block: a call returns at once and goes on in a thread of NCCL, and
- * comm_native_finish waits for it, watching the time and the other ranks. */
+ * lochi_comm_native_finish waits for it, watching the time and the other ranks. */
 #ifndef COMM_NCCL_NATIVE_H
 #define COMM_NCCL_NATIVE_H
 
@@ -34,26 +34,26 @@ typedef struct comm_frame {
 } comm_frame;
 
 /* Makes the device of a communicator current. After a failure nothing has to be left. */
-loch_status comm_frame_enter(const loch_comm *comm, comm_frame *frame);
+loch_status lochi_comm_frame_enter(const loch_comm *comm, comm_frame *frame);
 
 /* Makes current what was current before. Keeps the error record. */
-void comm_frame_leave(const comm_frame *frame);
+void lochi_comm_frame_leave(const comm_frame *frame);
 
 /* Returns a time in nanoseconds that never goes backwards. */
-uint64_t comm_now_ns(void);
+uint64_t lochi_comm_now_ns(void);
 
 /* Waits a moment: the `turn`-th of a row of waits, which become longer. */
-void comm_pause(unsigned turn);
+void lochi_comm_pause(unsigned turn);
 
 /* Ends a call of NCCL that returned `result`: waits until it was carried out on the host. On failure the communicator
  * fails and its work is given up. The lock is held, and the device current. */
-loch_status comm_native_finish(loch_comm *comm, int result, const char *call);
+loch_status lochi_comm_native_finish(loch_comm *comm, int result, const char *call);
 
 /* Ends a call of NCCL that may say success while its thread still works: those for windows. Otherwise as
- * comm_native_finish. */
-loch_status comm_native_settle(loch_comm *comm, int result, const char *call);
+ * lochi_comm_native_finish. */
+loch_status lochi_comm_native_settle(loch_comm *comm, int result, const char *call);
 
 /* Gives up all work and frees the communicator of NCCL. The lock is held. */
-void comm_native_abort(loch_comm *comm);
+void lochi_comm_native_abort(loch_comm *comm);
 
 #endif

@@ -32,7 +32,7 @@ struct comm_watch {
 
 /* --- identities --- */
 
-void comm_identity_read(comm_identity *out)
+void lochi_comm_identity_read(comm_identity *out)
 {
     memset(out, 0, sizeof *out);
     const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -75,7 +75,7 @@ static bool watch_look(const comm_watch *watch, int milliseconds)
     return is_found;
 }
 
-bool comm_watch_find_lost(loch_comm *comm)
+bool lochi_comm_watch_find_lost(loch_comm *comm)
 {
     const comm_nccl *nccl = comm->below;
     return nccl->watch && watch_look(nccl->watch, WATCH_NAMING_MS);
@@ -87,7 +87,7 @@ static void watch_abort(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     pthread_mutex_lock(&nccl->lock);
-    comm_native_abort(comm);
+    lochi_comm_native_abort(comm);
     pthread_mutex_unlock(&nccl->lock);
 }
 
@@ -101,7 +101,7 @@ static bool watch_is_over(const comm_watch *watch, int milliseconds)
 /* A rank is lost: the error record says which. Returns when the work was given up or the watch is over. */
 static void watch_lose(loch_comm *comm, const comm_watch *watch)
 {
-    comm_failure_set(comm, loch_error_get()->status);
+    lochi_comm_failure_set(comm, loch_error_get()->status);
     if (!watch_is_over(watch, WATCH_GRACE_MS)) watch_abort(comm);
 }
 
@@ -114,7 +114,7 @@ static bool watch_ask(loch_comm *comm)
     if (nccl->native) nccl->api->ncclCommGetAsyncError(nccl->native, &result);
     pthread_mutex_unlock(&nccl->lock);
     if (result == COMM_NCCL_SUCCESS || result == COMM_NCCL_IN_PROGRESS) return false;
-    if (!comm_watch_find_lost(comm)) comm_nccl_fail(nccl->api, result, "ncclCommGetAsyncError");
+    if (!lochi_comm_watch_find_lost(comm)) lochi_comm_nccl_fail(nccl->api, result, "ncclCommGetAsyncError");
     return true;
 }
 
@@ -123,7 +123,7 @@ static bool watch_is_late(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     const uint64_t deadline_ns = atomic_load_explicit(&nccl->leave_deadline_ns, memory_order_acquire);
-    if (!deadline_ns || comm_now_ns() < deadline_ns) return false;
+    if (!deadline_ns || lochi_comm_now_ns() < deadline_ns) return false;
     loch_error_set(LOCH_E_BUSY, "nccl", 0, "the work of a communicator has not ended within %.3g s: it was given up",
                    (double)comm->timeout_ns * 1e-9);
     return true;
@@ -194,7 +194,7 @@ static loch_status watch_start(loch_comm *comm, comm_watch *watch, const comm_id
     return LOCH_OK;
 }
 
-loch_status comm_watch_create(loch_comm *comm, const comm_identity *identities)
+loch_status lochi_comm_watch_create(loch_comm *comm, const comm_identity *identities)
 {
     comm_nccl *nccl = comm->below;
     nccl->watch = calloc(1, sizeof *nccl->watch);
@@ -203,7 +203,7 @@ loch_status comm_watch_create(loch_comm *comm, const comm_identity *identities)
     return watch_start(comm, nccl->watch, identities);
 }
 
-void comm_watch_destroy(loch_comm *comm)
+void lochi_comm_watch_destroy(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     comm_watch *watch = nccl->watch;

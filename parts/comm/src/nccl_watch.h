@@ -14,17 +14,17 @@ typedef struct comm_identity {
 } comm_identity;
 
 /* Reads the identity of this process. */
-void comm_identity_read(comm_identity *out);
+void lochi_comm_identity_read(comm_identity *out);
 
 /* Starts a thread that watches the processes on this machine and asks NCCL for errors. When a rank is lost, the
  * communicator fails, and its work is given up a moment later.
  * @param identities  one for each rank; copied */
-loch_status comm_watch_create(loch_comm *comm, const comm_identity *identities);
+loch_status lochi_comm_watch_create(loch_comm *comm, const comm_identity *identities);
 
 /* Stops the thread. */
-void comm_watch_destroy(loch_comm *comm);
+void lochi_comm_watch_destroy(loch_comm *comm);
 
 /* Returns whether a process on this machine has ended, and if so writes the error record. */
-bool comm_watch_find_lost(loch_comm *comm);
+bool lochi_comm_watch_find_lost(loch_comm *comm);
 
 #endif

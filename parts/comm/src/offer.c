@@ -46,7 +46,7 @@ static bool offer_is_status(uint64_t number)
 
 /* --- arrays --- */
 
-loch_status handover_offer_allocate(handover_offer *offer)
+loch_status lochi_comm_handover_offer_allocate(handover_offer *offer)
 {
     if (offer->count) offer->pieces = calloc(offer->count, sizeof *offer->pieces);
     if (offer->pages_count) offer->page_offsets = calloc(offer->pages_count, sizeof *offer->page_offsets);
@@ -54,11 +54,11 @@ loch_status handover_offer_allocate(handover_offer *offer)
     if ((offer->pieces || !offer->count) && (offer->page_offsets || !offer->pages_count) &&
         (offer->note || !offer->note_bytes))
         return LOCH_OK;
-    handover_offer_clear(offer);
+    lochi_comm_handover_offer_clear(offer);
     return offer_no_memory();
 }
 
-void handover_offer_clear(handover_offer *offer)
+void lochi_comm_handover_offer_clear(handover_offer *offer)
 {
     free(offer->pieces);
     free(offer->page_offsets);
@@ -68,7 +68,7 @@ void handover_offer_clear(handover_offer *offer)
     offer->note = NULL;
 }
 
-size_t handover_offer_count_bytes(const handover_offer *offer)
+size_t lochi_comm_handover_offer_count_bytes(const handover_offer *offer)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < offer->count; i++)
@@ -76,7 +76,7 @@ size_t handover_offer_count_bytes(const handover_offer *offer)
     return bytes;
 }
 
-bool handover_offer_next_run(const handover_offer *offer, size_t piece, size_t *at, offer_run *run)
+bool lochi_comm_handover_offer_next_run(const handover_offer *offer, size_t piece, size_t *at, offer_run *run)
 {
     if (!offer->page_bytes) {
         *run = (offer_run){0, 0, offer->pieces[piece].bytes};
@@ -129,8 +129,8 @@ static void offer_write_body(const handover_offer *offer, uint8_t *at)
     if (offer->note_bytes) memcpy(at, offer->note, offer->note_bytes);
 }
 
-loch_status handover_offer_write(const handover_offer *offer, uint8_t head[OFFER_HEAD_BYTES], uint8_t **body,
-                                 size_t *body_bytes)
+loch_status lochi_comm_handover_offer_write(const handover_offer *offer, uint8_t head[OFFER_HEAD_BYTES], uint8_t **body,
+                                            size_t *body_bytes)
 {
     *body_bytes = offer_body_bytes(offer);
     *body = malloc(*body_bytes);
@@ -140,8 +140,8 @@ loch_status handover_offer_write(const handover_offer *offer, uint8_t head[OFFER
     return LOCH_OK;
 }
 
-void handover_offer_write_failure(loch_status status, const char sentence[LOCH_ERROR_SENTENCE_MAX],
-                                  uint8_t head[OFFER_HEAD_BYTES], uint8_t body[LOCH_ERROR_SENTENCE_MAX])
+void lochi_comm_handover_offer_write_failure(loch_status status, const char sentence[LOCH_ERROR_SENTENCE_MAX],
+                                             uint8_t head[OFFER_HEAD_BYTES], uint8_t body[LOCH_ERROR_SENTENCE_MAX])
 {
     const handover_offer none = {.status = status};
     offer_write_head(&none, LOCH_ERROR_SENTENCE_MAX, head);
@@ -161,7 +161,8 @@ static bool offer_is_possible(const handover_offer *offer, size_t body_bytes)
     return body_bytes >= least && body_bytes <= least + offer->count * LOCH_PARCEL_TOKEN_MAX;
 }
 
-loch_status handover_offer_read_head(const uint8_t head[OFFER_HEAD_BYTES], handover_offer *offer, size_t *body_bytes)
+loch_status lochi_comm_handover_offer_read_head(const uint8_t head[OFFER_HEAD_BYTES], handover_offer *offer,
+                                                size_t *body_bytes)
 {
     const uint8_t *at = head + sizeof offer_magic;
     memset(offer, 0, sizeof *offer);
@@ -214,7 +215,7 @@ static bool offer_read_pages(handover_offer *offer, const uint8_t **at)
     return true;
 }
 
-loch_status handover_offer_read_body(handover_offer *offer, const uint8_t *body, size_t body_bytes)
+loch_status lochi_comm_handover_offer_read_body(handover_offer *offer, const uint8_t *body, size_t body_bytes)
 {
     if (offer->status != LOCH_OK) {
         memcpy(offer->sentence, body, sizeof offer->sentence);
@@ -222,10 +223,10 @@ loch_status handover_offer_read_body(handover_offer *offer, const uint8_t *body,
         return LOCH_OK;
     }
     const uint8_t *at = body;
-    const loch_status status = handover_offer_allocate(offer);
+    const loch_status status = lochi_comm_handover_offer_allocate(offer);
     if (status != LOCH_OK) return status;
     if (!offer->pieces || !offer_read_pieces(offer, &at, body + body_bytes) || !offer_read_pages(offer, &at)) {
-        handover_offer_clear(offer);
+        lochi_comm_handover_offer_clear(offer);
         return offer_refuse("its sizes do not agree");
     }
     if (offer->note_bytes) memcpy(offer->note, at, offer->note_bytes);
@@ -234,7 +235,7 @@ loch_status handover_offer_read_body(handover_offer *offer, const uint8_t *body,
 
 /* --- answers --- */
 
-void handover_answer_write(const offer_answer *answer, uint8_t bytes[OFFER_ANSWER_BYTES])
+void lochi_comm_handover_answer_write(const offer_answer *answer, uint8_t bytes[OFFER_ANSWER_BYTES])
 {
     uint8_t *at = bytes + sizeof answer_magic;
     memset(bytes, 0, OFFER_ANSWER_BYTES);
@@ -244,7 +245,7 @@ void handover_answer_write(const offer_answer *answer, uint8_t bytes[OFFER_ANSWE
     memcpy(at, answer->sentence, sizeof answer->sentence);
 }
 
-loch_status handover_answer_read(const uint8_t bytes[OFFER_ANSWER_BYTES], offer_answer *answer)
+loch_status lochi_comm_handover_answer_read(const uint8_t bytes[OFFER_ANSWER_BYTES], offer_answer *answer)
 {
     const uint8_t *at = bytes + sizeof answer_magic;
     const uint64_t status = take(&at, 4), verdict = take(&at, 4);

@@ -48,27 +48,28 @@ typedef struct offer_answer {
 } offer_answer;
 
 /* Allocates the arrays of an offer, whose counts are set. They are zero. */
-loch_status handover_offer_allocate(handover_offer *offer);
+loch_status lochi_comm_handover_offer_allocate(handover_offer *offer);
 
 /* Frees the arrays. */
-void handover_offer_clear(handover_offer *offer);
+void lochi_comm_handover_offer_clear(handover_offer *offer);
 
 /* Writes an offer: the head, and a body that the caller frees. On failure the body is NULL. */
-loch_status handover_offer_write(const handover_offer *offer, uint8_t head[OFFER_HEAD_BYTES], uint8_t **body,
-                                 size_t *body_bytes);
+loch_status lochi_comm_handover_offer_write(const handover_offer *offer, uint8_t head[OFFER_HEAD_BYTES], uint8_t **body,
+                                            size_t *body_bytes);
 
 /* Writes that there is no offer: the head, and the sentence as its body. */
-void handover_offer_write_failure(loch_status status, const char sentence[LOCH_ERROR_SENTENCE_MAX],
-                                  uint8_t head[OFFER_HEAD_BYTES], uint8_t body[LOCH_ERROR_SENTENCE_MAX]);
+void lochi_comm_handover_offer_write_failure(loch_status status, const char sentence[LOCH_ERROR_SENTENCE_MAX],
+                                             uint8_t head[OFFER_HEAD_BYTES], uint8_t body[LOCH_ERROR_SENTENCE_MAX]);
 
 /* Reads the head: sets the counts of an offer, and the size of the body that follows. E_IO: not an offer. */
-loch_status handover_offer_read_head(const uint8_t head[OFFER_HEAD_BYTES], handover_offer *offer, size_t *body_bytes);
+loch_status lochi_comm_handover_offer_read_head(const uint8_t head[OFFER_HEAD_BYTES], handover_offer *offer,
+                                                size_t *body_bytes);
 
 /* Reads the body into the arrays, which it allocates. E_IO: not an offer. On failure the arrays are NULL. */
-loch_status handover_offer_read_body(handover_offer *offer, const uint8_t *body, size_t body_bytes);
+loch_status lochi_comm_handover_offer_read_body(handover_offer *offer, const uint8_t *body, size_t body_bytes);
 
 /* Returns the bytes that an offer hands over. */
-size_t handover_offer_count_bytes(const handover_offer *offer);
+size_t lochi_comm_handover_offer_count_bytes(const handover_offer *offer);
 
 /* Bytes that lie together in a piece, and their place in a copy, which has the pages in their order without gaps. */
 typedef struct offer_run {
@@ -78,10 +79,10 @@ typedef struct offer_run {
 } offer_run;
 
 /* Gives the next run of a piece. `at` starts at 0 and belongs to this function. Returns false after the last one. */
-bool handover_offer_next_run(const handover_offer *offer, size_t piece, size_t *at, offer_run *run);
+bool lochi_comm_handover_offer_next_run(const handover_offer *offer, size_t piece, size_t *at, offer_run *run);
 
 /* Write and read an answer. E_IO: not an answer. */
-void handover_answer_write(const offer_answer *answer, uint8_t bytes[OFFER_ANSWER_BYTES]);
-loch_status handover_answer_read(const uint8_t bytes[OFFER_ANSWER_BYTES], offer_answer *answer);
+void lochi_comm_handover_answer_write(const offer_answer *answer, uint8_t bytes[OFFER_ANSWER_BYTES]);
+loch_status lochi_comm_handover_answer_read(const uint8_t bytes[OFFER_ANSWER_BYTES], offer_answer *answer);
 
 #endif

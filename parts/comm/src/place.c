@@ -59,7 +59,7 @@ static loch_status place_read_row(const place_row *row, loch_comm_place *out)
     return LOCH_OK;
 }
 
-loch_status comm_place_read(loch_comm_place *out)
+loch_status lochi_comm_place_read(loch_comm_place *out)
 {
     *out = (loch_comm_place){.size = sizeof *out, .ranks = 1, .local_ranks = 1};
     for (size_t i = 0; i < sizeof place_rows / sizeof *place_rows; i++) {
@@ -74,6 +74,6 @@ loch_status loch_comm_get_place(loch_comm_place *out)
 {
     loch_comm_place place;
     COMM_TRY(comm_write_result(&(loch_comm_place){.size = 0}, sizeof place, out, "the place of a process"));
-    COMM_TRY(comm_place_read(&place));
+    COMM_TRY(lochi_comm_place_read(&place));
     return comm_write_result(&place, sizeof place, out, "the place of a process");
 }

@@ -6,6 +6,6 @@
 #include <loch/comm.h>
 
 /* Reads the place of this process from the environment. */
-loch_status comm_place_read(loch_comm_place *out);
+loch_status lochi_comm_place_read(loch_comm_place *out);
 
 #endif

@@ -134,6 +134,7 @@ static void self_destroy(loch_comm *comm)
 static const comm_engine self_engine = {.accept = self_accept,
                                         .can_reduce = self_can_reduce,
                                         .prepare = self_prepare,
+                                        .agree = lochi_comm_agree_always,
                                         .run = self_run,
                                         .begin_group = self_begin_group,
                                         .end_group = self_end_group,
@@ -144,7 +145,7 @@ static const comm_engine self_engine = {.accept = self_accept,
                                         .describe = self_describe,
                                         .destroy = self_destroy};
 
-loch_status comm_self_create(loch_comm *comm)
+loch_status lochi_comm_self_create(loch_comm *comm)
 {
     comm->engine = &self_engine;
     comm->name = "self";

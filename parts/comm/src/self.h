@@ -6,6 +6,6 @@
 #include "state.h"
 
 /* Makes a communicator of one rank that copies on its device. */
-loch_status comm_self_create(loch_comm *comm);
+loch_status lochi_comm_self_create(loch_comm *comm);
 
 #endif

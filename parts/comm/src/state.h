@@ -52,6 +52,9 @@ typedef struct comm_engine {
     /* Called before a call and before its tensors' addresses are used: waits for the stream, where the engine works on
      * the host, and refuses a stream that it cannot use. */
     loch_status (*prepare)(loch_comm *comm, loch_stream *stream);
+    /* Compares a call with those of the other ranks, where the engine does. Called before `run`, for calls without
+     * elements too, and with `is_run` false for a call that is refused or dropped here, which others may wait in. */
+    loch_status (*agree)(loch_comm *comm, const comm_call *call, bool is_run);
     /* Queues or does a call. Inside a group, tensors stay pinned until the group has ended. */
     loch_status (*run)(loch_comm *comm, const comm_call *call);
     loch_status (*begin_group)(loch_comm *comm);
@@ -82,7 +85,8 @@ struct loch_comm {
     unsigned seats;
     uint64_t timeout_ns;
     loch_comm_registration registration;
-    unsigned epoch; /* comm_fork_epoch when it was created: a child tells what it inherited */
+    loch_comm_check check; /* as asked for; the engine of MPI writes what it does */
+    unsigned epoch;        /* lochi_comm_fork_epoch when it was created: a child tells what it inherited */
 
     atomic_bool is_failed;        /* set with release after `failure` is complete */
     pthread_mutex_t failure_lock; /* guards the writing of `failure` */
@@ -100,21 +104,24 @@ struct loch_comm {
     _Atomic uint64_t calls;
 };
 
+/* The slot `agree` of engines that compare nothing. */
+loch_status lochi_comm_agree_always(loch_comm *comm, const comm_call *call, bool is_run);
+
 /* Remembers the first failure of a communicator: later calls return it. Returns `status`. The sentence is that of the
  * calling thread's error record. */
-loch_status comm_failure_set(loch_comm *comm, loch_status status);
+loch_status lochi_comm_failure_set(loch_comm *comm, loch_status status);
 
 /* Number of forks between the first process that created a communicator and this one. Changes in the child of a fork
  * only, before it has a second thread. */
-extern unsigned comm_fork_epoch;
+extern unsigned lochi_comm_fork_epoch;
 
 /* Counts forks from now on. */
-void comm_fork_watch(void);
+void lochi_comm_fork_watch(void);
 
 /* Returns the failure of a communicator with its sentence, or LOCH_OK. In the child of a fork: E_FORKED. */
-loch_status comm_failure_get(loch_comm *comm);
+loch_status lochi_comm_failure_get(loch_comm *comm);
 
 /* Restores an error record that was saved before calls that may fail too. Returns its status. */
-loch_status comm_error_restore(const loch_error *error);
+loch_status lochi_comm_error_restore(const loch_error *error);
 
 #endif

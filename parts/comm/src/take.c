@@ -24,8 +24,8 @@ static loch_status take_answer(handover_wire *wire, loch_status own, offer_verdi
     offer_answer answer = {.status = own, .verdict = verdict};
     const loch_error error = *loch_error_get();
     if (own != LOCH_OK) memcpy(answer.sentence, error.sentence, sizeof answer.sentence);
-    handover_answer_write(&answer, bytes);
-    const loch_status sent = handover_wire_send(wire, bytes, sizeof bytes);
+    lochi_comm_handover_answer_write(&answer, bytes);
+    const loch_status sent = lochi_comm_handover_wire_send(wire, bytes, sizeof bytes);
     return own == LOCH_OK ? sent : loch_error_set(own, error.driver, error.driver_code, "%s", error.sentence);
 }
 
@@ -38,7 +38,7 @@ static loch_status take_receive_body(handover_wire *wire, size_t bytes, uint8_t 
     for (size_t done = 0; done < bytes && status == LOCH_OK; done += OFFER_PART_BYTES) {
         const size_t left = bytes - done;
         uint8_t *to = *body ? *body + done : dropped;
-        status = handover_wire_receive(wire, to, left < OFFER_PART_BYTES ? left : OFFER_PART_BYTES);
+        status = lochi_comm_handover_wire_receive(wire, to, left < OFFER_PART_BYTES ? left : OFFER_PART_BYTES);
     }
     if (status == LOCH_OK && !*body)
         status = loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for an offer of %zu bytes", bytes);
@@ -50,16 +50,16 @@ static loch_status take_receive_offer(handover_wire *wire, handover_offer *offer
 {
     uint8_t head[OFFER_HEAD_BYTES], *body = NULL;
     size_t body_bytes;
-    loch_status status = handover_wire_receive(wire, head, sizeof head);
+    loch_status status = lochi_comm_handover_wire_receive(wire, head, sizeof head);
     if (status != LOCH_OK) return status;
-    status = handover_offer_read_head(head, offer, &body_bytes);
+    status = lochi_comm_handover_offer_read_head(head, offer, &body_bytes);
     if (status != LOCH_OK) {
         if (status == LOCH_E_UNSUPPORTED) (void)!take_answer(wire, status, OFFER_COPIED); /* another version */
         wire->is_broken = true; /* what follows is not known */
         return status;
     }
     status = take_receive_body(wire, body_bytes, &body);
-    if (status == LOCH_OK) status = handover_offer_read_body(offer, body, body_bytes);
+    if (status == LOCH_OK) status = lochi_comm_handover_offer_read_body(offer, body, body_bytes);
     free(body);
     if (offer->status != LOCH_OK) /* the giver has failed, and waits for no answer */
         return loch_error_set(offer->status, NULL, 0, "%s could not hand over: %s", wire->name, offer->sentence);
@@ -143,7 +143,7 @@ static loch_status take_copy_mapped(const take *taken, loch_handover *handover)
         loch_buffer *mapped = handover->buffers[i], *copy = NULL;
         status = take_create(taken, take_copy_bytes(offer, i), &copy);
         if (status == LOCH_OK && offer->pieces[i].bytes)
-            status = handover_contents_copy(offer, i, mapped, copy, taken->stream);
+            status = lochi_comm_handover_contents_copy(offer, i, mapped, copy, taken->stream);
         handover->buffers[i] = copy;
         loch_buffer_release(mapped);
     }
@@ -161,7 +161,7 @@ static loch_status take_contents(const take *taken, handover_wire *wire, loch_ha
     status = take_answer(wire, LOCH_OK, OFFER_SEND);
     if (status != LOCH_OK) return status;
     for (size_t i = 0; i < handover->offer.count && status == LOCH_OK; i++)
-        status = handover_contents_receive(wire, handover->buffers[i]);
+        status = lochi_comm_handover_contents_receive(wire, handover->buffers[i]);
     take_pack_offsets(&handover->offer);
     return take_answer(wire, status, OFFER_COPIED);
 }
@@ -234,14 +234,14 @@ loch_status loch_handover_receive(const loch_handover_peer *peer, loch_device *d
     loch_handover *handover = NULL;
     if (!out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_handover_receive needs an out pointer");
     *out = NULL;
-    loch_status status = handover_read_options(options, &taken.options, sizeof taken.options);
+    loch_status status = lochi_comm_handover_read_options(options, &taken.options, sizeof taken.options);
     if (status == LOCH_OK) status = take_check(&taken);
-    if (status == LOCH_OK) status = handover_wire_open(peer, taken.options.timeout_ns, &wire);
+    if (status == LOCH_OK) status = lochi_comm_handover_wire_open(peer, taken.options.timeout_ns, &wire);
     if (status != LOCH_OK) return status;
     COMM_NOT_CANCELLED;
     status = take_receive_offer(&wire, &offer);
     if (status != LOCH_OK) return status;
-    status = handover_create_for_receiver(&offer, &handover);
+    status = lochi_comm_handover_create_for_receiver(&offer, &handover);
     status = status == LOCH_OK ? take_offer(&taken, &wire, handover) : take_answer(&wire, status, OFFER_COPIED);
     if (status == LOCH_OK) {
         *out = handover;

@@ -25,8 +25,8 @@ static loch_status uses_check(loch_comm *comm, const loch_tensor *tensor, loch_a
     return comm->engine->accept(comm, tensor, what);
 }
 
-loch_status comm_uses_add(loch_comm *comm, loch_tensor *tensor, loch_access access, const char *what,
-                          loch_stream *stream, void **out)
+loch_status lochi_comm_uses_add(loch_comm *comm, loch_tensor *tensor, loch_access access, const char *what,
+                                loch_stream *stream, void **out)
 {
     *out = NULL;
     COMM_TRY(uses_check(comm, tensor, access, what));
@@ -39,13 +39,13 @@ loch_status comm_uses_add(loch_comm *comm, loch_tensor *tensor, loch_access acce
         const loch_error error = *loch_error_get();
         const loch_status ended = loch_buffer_unpin(buffer, stream);
         (void)ended; /* the first failure is reported */
-        return comm_error_restore(&error);
+        return lochi_comm_error_restore(&error);
     }
     comm->uses[comm->uses_count++] = (comm_use){loch_tensor_retain(tensor), access};
     return LOCH_OK;
 }
 
-loch_status comm_uses_end(loch_comm *comm, loch_stream *stream, loch_status status)
+loch_status lochi_comm_uses_end(loch_comm *comm, loch_stream *stream, loch_status status)
 {
     loch_error error;
     error.status = status;
@@ -59,5 +59,5 @@ loch_status comm_uses_end(loch_comm *comm, loch_stream *stream, loch_status stat
         loch_tensor_release(use->tensor);
     }
     comm->uses_count = 0;
-    return error.status == LOCH_OK ? LOCH_OK : comm_error_restore(&error);
+    return error.status == LOCH_OK ? LOCH_OK : lochi_comm_error_restore(&error);
 }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-loch_status handover_wire_open(const loch_handover_peer *peer, uint64_t timeout_ns, handover_wire *out)
+loch_status lochi_comm_handover_wire_open(const loch_handover_peer *peer, uint64_t timeout_ns, handover_wire *out)
 {
     loch_handover_peer read = {.size = sizeof read};
     memset(out, 0, sizeof *out);
@@ -20,7 +20,7 @@ loch_status handover_wire_open(const loch_handover_peer *peer, uint64_t timeout_
         snprintf(out->name, sizeof out->name, "rank %d", read.rank);
     else
         snprintf(out->name, sizeof out->name, "the other process");
-    return read.comm ? handover_comm_open(out) : handover_socket_check(read.socket);
+    return read.comm ? lochi_comm_handover_comm_open(out) : lochi_comm_handover_socket_check(read.socket);
 }
 
 /* Marks a wire as broken if a call has failed, and hands the status on. */
@@ -35,42 +35,42 @@ static loch_status wire_refuse(const handover_wire *wire)
     return loch_error_set(LOCH_E_IO, NULL, 0, "the connection with %s failed before", wire->name);
 }
 
-loch_status handover_wire_send(handover_wire *wire, const void *from, size_t bytes)
+loch_status lochi_comm_handover_wire_send(handover_wire *wire, const void *from, size_t bytes)
 {
     if (wire->is_broken) return wire_refuse(wire);
-    return wire_note(wire,
-                     wire->comm ? handover_comm_send(wire, from, bytes) : handover_socket_send(wire, from, bytes));
+    return wire_note(wire, wire->comm ? lochi_comm_handover_comm_send(wire, from, bytes)
+                                      : lochi_comm_handover_socket_send(wire, from, bytes));
 }
 
-loch_status handover_wire_receive(handover_wire *wire, void *to, size_t bytes)
+loch_status lochi_comm_handover_wire_receive(handover_wire *wire, void *to, size_t bytes)
 {
     if (wire->is_broken) return wire_refuse(wire);
-    return wire_note(wire,
-                     wire->comm ? handover_comm_receive(wire, to, bytes) : handover_socket_receive(wire, to, bytes));
+    return wire_note(wire, wire->comm ? lochi_comm_handover_comm_receive(wire, to, bytes)
+                                      : lochi_comm_handover_socket_receive(wire, to, bytes));
 }
 
-bool handover_wire_takes(const handover_wire *wire, const loch_buffer *buffer)
+bool lochi_comm_handover_wire_takes(const handover_wire *wire, const loch_buffer *buffer)
 {
     if (!wire->device) return loch_buffer_is_on_host(buffer) != 0;
     return loch_buffer_get_device(buffer) == wire->device && loch_buffer_get_kind(buffer) == LOCH_MEMORY_DEVICE;
 }
 
-loch_status handover_wire_send_tensor(handover_wire *wire, loch_tensor *from)
+loch_status lochi_comm_handover_wire_send_tensor(handover_wire *wire, loch_tensor *from)
 {
     void *address;
     if (wire->is_broken) return wire_refuse(wire);
     if (wire->comm) return wire_note(wire, loch_comm_send(wire->comm, from, wire->rank, NULL));
     loch_status status = loch_tensor_get_address(from, &address);
-    if (status == LOCH_OK) status = handover_socket_send(wire, address, loch_tensor_get_bytes(from));
+    if (status == LOCH_OK) status = lochi_comm_handover_socket_send(wire, address, loch_tensor_get_bytes(from));
     return wire_note(wire, status);
 }
 
-loch_status handover_wire_receive_tensor(handover_wire *wire, loch_tensor *to)
+loch_status lochi_comm_handover_wire_receive_tensor(handover_wire *wire, loch_tensor *to)
 {
     void *address;
     if (wire->is_broken) return wire_refuse(wire);
     if (wire->comm) return wire_note(wire, loch_comm_receive(wire->comm, to, wire->rank, NULL));
     loch_status status = loch_tensor_get_address(to, &address);
-    if (status == LOCH_OK) status = handover_socket_receive(wire, address, loch_tensor_get_bytes(to));
+    if (status == LOCH_OK) status = lochi_comm_handover_socket_receive(wire, address, loch_tensor_get_bytes(to));
     return wire_note(wire, status);
 }

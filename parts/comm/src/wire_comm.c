@@ -4,7 +4,7 @@
 #include "wire.h"
 #include <string.h>
 
-loch_status handover_comm_open(handover_wire *wire)
+loch_status lochi_comm_handover_comm_open(handover_wire *wire)
 {
     loch_comm_info info = {.size = sizeof info};
     const loch_status status = loch_comm_get_info(wire->comm, &info);
@@ -26,7 +26,7 @@ static loch_status comm_tensor(const handover_wire *wire, void *bytes, size_t co
                         : loch_tensor_wrap(LOCH_U8, 1, shape, bytes, NULL, out);
 }
 
-loch_status handover_comm_send(handover_wire *wire, const void *from, size_t bytes)
+loch_status lochi_comm_handover_comm_send(handover_wire *wire, const void *from, size_t bytes)
 {
     loch_tensor *tensor = NULL;
     void *address; /* a tensor can be written; this one is only read */
@@ -38,7 +38,7 @@ loch_status handover_comm_send(handover_wire *wire, const void *from, size_t byt
     return status;
 }
 
-loch_status handover_comm_receive(handover_wire *wire, void *to, size_t bytes)
+loch_status lochi_comm_handover_comm_receive(handover_wire *wire, void *to, size_t bytes)
 {
     loch_tensor *tensor = NULL;
     loch_status status = comm_tensor(wire, to, bytes, &tensor);

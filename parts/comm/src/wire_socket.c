@@ -11,7 +11,7 @@
 #define NS_PER_SECOND 1000000000u
 #define NS_PER_MS 1000000u
 
-loch_status handover_socket_check(int socket)
+loch_status lochi_comm_handover_socket_check(int socket)
 {
     int domain = 0, kind = 0;
     socklen_t length = sizeof domain;
@@ -65,7 +65,7 @@ static uint64_t socket_end(const handover_wire *wire)
     return wire->timeout_ns ? socket_now() + wire->timeout_ns : 0;
 }
 
-loch_status handover_socket_send(handover_wire *wire, const void *from, size_t bytes)
+loch_status lochi_comm_handover_socket_send(handover_wire *wire, const void *from, size_t bytes)
 {
     const uint64_t end_ns = socket_end(wire);
     for (size_t done = 0; done < bytes;) {
@@ -82,7 +82,7 @@ loch_status handover_socket_send(handover_wire *wire, const void *from, size_t b
     return LOCH_OK;
 }
 
-loch_status handover_socket_receive(handover_wire *wire, void *to, size_t bytes)
+loch_status lochi_comm_handover_socket_receive(handover_wire *wire, void *to, size_t bytes)
 {
     const uint64_t end_ns = socket_end(wire);
     for (size_t done = 0; done < bytes;) {

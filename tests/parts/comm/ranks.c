@@ -5,6 +5,8 @@
  *     few           some of them, for more ranks than processors: MPICH does not yield
  *     initialised   the program has started MPI itself, and ends it
  *     order         communicators one after the other, two at a time, and groups that fail
+ *     differ        calls that differ between ranks: every rank is told, and nothing is overwritten
+ *     unchecked     messages of other sizes without the check: the receiver is told, and nothing is overwritten
  *     kill          rank 1 kills itself in the middle; the job has to end
  *     missing       rank 1 ends without a call, in order
  *     info          prints the place of the rank
@@ -73,7 +75,7 @@ static void run_collectives(void)
     check_place();
     check_everything(&job, counts, sizeof counts / sizeof *counts);
     check_refused();
-    comm_mpi_piece = 64; /* everything larger goes in pieces, as it does beyond 1 GiB */
+    lochi_comm_mpi_piece = 64; /* everything larger goes in pieces, as it does beyond 1 GiB */
     check_everything(&job, beyond, sizeof beyond / sizeof *beyond);
     LOCH_CHECK(loch_stream_create(job.device, NULL, &job.stream));
     check_everything(&job, beyond, 1);
@@ -89,7 +91,7 @@ static void run_few(void)
     static const loch_dtype types[] = {LOCH_F32, LOCH_BF16, LOCH_BOOL};
     begin();
     check_place();
-    comm_mpi_piece = 64;
+    lochi_comm_mpi_piece = 64;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         check_reductions(&job, types[i], 65);
         check_all_gather(&job, types[i], 65, true);
@@ -111,10 +113,10 @@ static void run_initialised(void)
 {
     const comm_mpi_library *mpi;
     int provided, flag = 0, rank = 0, number;
-    LOCH_CHECK(comm_mpi_load(&mpi));
-    EXPECT(!comm_mpi_is_running());
+    LOCH_CHECK(lochi_comm_mpi_load(&mpi));
+    EXPECT(!lochi_comm_mpi_is_running());
     EXPECT(mpi->MPI_Init_thread(NULL, NULL, 0, &provided) == 0);
-    EXPECT(comm_mpi_is_running());
+    EXPECT(lochi_comm_mpi_is_running());
     begin();
     check_all_reduce(&job, LOCH_F32, LOCH_COMM_SUM, 100, false);
     loch_comm_destroy(job.comm);
@@ -180,6 +182,189 @@ static void run_order(void)
     loch_comm_destroy(job.comm);
 }
 
+/* --- calls that differ --- */
+
+/* Bytes behind each tensor that no call may touch. Open MPI copies long messages from one process to the other. */
+enum { DIFFER_GUARD = 1 << 20, DIFFER_MARK = 0x5A };
+
+typedef struct differ_tensor {
+    loch_tensor *whole, *tensor;
+    unsigned char *guard;
+} differ_tensor;
+
+static differ_tensor differ_make(loch_dtype dtype, size_t count)
+{
+    differ_tensor made;
+    void *address;
+    const size_t bytes = count * loch_dtype_bytes(dtype);
+    LOCH_CHECK(loch_tensor_create(LOCH_U8, LOCH_SHAPE((int64_t)bytes + DIFFER_GUARD), NULL, &made.whole));
+    LOCH_CHECK(loch_tensor_get_address(made.whole, &address));
+    memset(address, DIFFER_MARK, bytes + DIFFER_GUARD);
+    LOCH_CHECK(loch_tensor_create_in(loch_tensor_get_buffer(made.whole), 0, dtype, LOCH_SHAPE((int64_t)count), NULL,
+                                     &made.tensor));
+    made.guard = (unsigned char *)address + bytes;
+    return made;
+}
+
+/* Checks that neither the tensor nor what is behind it was written. */
+static void differ_end(differ_tensor *made)
+{
+    const size_t bytes = loch_tensor_get_bytes(made->tensor);
+    for (size_t i = 0; i < bytes + DIFFER_GUARD; i++)
+        EXPECT(made->guard[(ptrdiff_t)i - (ptrdiff_t)bytes] == DIFFER_MARK);
+    loch_tensor_release(made->tensor);
+    loch_tensor_release(made->whole);
+    job.checks++;
+}
+
+#define EXPECT_DIFFERS(call, text)                                                                                     \
+    do {                                                                                                               \
+        EXPECT_FAILS(call, INVALID);                                                                                   \
+        EXPECT(strstr(loch_error_get()->sentence, text));                                                              \
+        EXPECT(loch_comm_query(job.comm) == LOCH_OK);                                                                  \
+    } while (0)
+
+static const size_t differ_sizes[][2] = {{1, 2}, {2, 1}, {0, 3}, {3, 0}, {1000, 200000}, {200000, 1000}};
+enum { DIFFER_SIZES = sizeof differ_sizes / sizeof *differ_sizes };
+
+/* The last rank has another size, or another type, operation, root or call. */
+static void check_differing_collectives(void)
+{
+    const bool is_odd = job.rank == job.ranks - 1;
+    const size_t ranks = (size_t)job.ranks;
+    for (size_t i = 0; i < DIFFER_SIZES; i++) {
+        const size_t count = differ_sizes[i][is_odd];
+        differ_tensor one = differ_make(LOCH_F32, count), other = differ_make(LOCH_F32, count),
+                      many = differ_make(LOCH_F32, count * ranks), more = differ_make(LOCH_F32, count * ranks);
+        EXPECT_DIFFERS(loch_comm_all_reduce(job.comm, one.tensor, other.tensor, LOCH_COMM_SUM, NULL), "rank 0 calls");
+        EXPECT_DIFFERS(loch_comm_all_gather(job.comm, many.tensor, one.tensor, NULL), "loch_comm_all_gather");
+        EXPECT_DIFFERS(loch_comm_reduce_scatter(job.comm, one.tensor, many.tensor, LOCH_COMM_MAX, NULL), "max");
+        EXPECT_DIFFERS(loch_comm_broadcast(job.comm, one.tensor, 0, NULL), "root 0");
+        EXPECT_DIFFERS(loch_comm_broadcast(job.comm, one.tensor, job.ranks - 1, NULL), "nothing was moved");
+        EXPECT_DIFFERS(loch_comm_reduce(job.comm, one.tensor, other.tensor, LOCH_COMM_SUM, 0, NULL), "root 0");
+        EXPECT_DIFFERS(loch_comm_all_to_all(job.comm, many.tensor, more.tensor, NULL), "loch_comm_all_to_all");
+        differ_end(&one);
+        differ_end(&other);
+        differ_end(&many);
+        differ_end(&more);
+    }
+    differ_tensor one = differ_make(is_odd ? LOCH_I32 : LOCH_F32, 8), two = differ_make(LOCH_F32, 8);
+    EXPECT_DIFFERS(loch_comm_all_reduce(job.comm, one.tensor, one.tensor, LOCH_COMM_SUM, NULL), "i32");
+    EXPECT_DIFFERS(loch_comm_all_reduce(job.comm, two.tensor, two.tensor, is_odd ? LOCH_COMM_MAX : LOCH_COMM_SUM, NULL),
+                   "max");
+    EXPECT_DIFFERS(loch_comm_broadcast(job.comm, two.tensor, is_odd, NULL), "root 1");
+    EXPECT_DIFFERS(is_odd ? loch_comm_barrier(job.comm)
+                          : loch_comm_all_reduce(job.comm, two.tensor, two.tensor, LOCH_COMM_SUM, NULL),
+                   "loch_comm_barrier");
+    EXPECT_DIFFERS(loch_comm_broadcast(job.comm, two.tensor, is_odd ? -1 : 0, NULL), is_odd ? "rank -1" : "refused");
+    differ_end(&one);
+    differ_end(&two);
+}
+
+/* Rank 0 expects one element more of the last rank than that one sends. */
+static void check_differing_counts(void)
+{
+    size_t sent[64], expected[64], offsets[64];
+    differ_tensor to = differ_make(LOCH_U8, 64 * 70000), from = differ_make(LOCH_U8, 64 * 70000);
+    for (size_t i = 0; i < 64; i++) {
+        sent[i] = expected[i] = 60000;
+        offsets[i] = i * 70000;
+    }
+    if (job.rank == 0) expected[job.ranks - 1]++;
+    EXPECT_DIFFERS(loch_comm_all_to_all_v(job.comm, to.tensor, expected, offsets, from.tensor, sent, offsets, NULL),
+                   "sends 60000 elements to rank 0, which expects 60001");
+    differ_end(&to);
+    differ_end(&from);
+}
+
+/* Ranks 0 and 1 exchange messages of different sizes; the others wait. */
+static void check_differing_messages(void)
+{
+    for (size_t i = 0; i < DIFFER_SIZES && job.rank < 2; i++) {
+        differ_tensor one = differ_make(LOCH_U8, differ_sizes[i][job.rank]),
+                      two = differ_make(LOCH_U8, differ_sizes[i][job.rank]), same = differ_make(LOCH_U8, 77);
+        EXPECT_DIFFERS(job.rank ? loch_comm_send(job.comm, one.tensor, 0, NULL)
+                                : loch_comm_receive(job.comm, one.tensor, 1, NULL),
+                       "rank 1 sends");
+        LOCH_CHECK(loch_comm_begin_group(job.comm));
+        LOCH_CHECK(loch_comm_send(job.comm, one.tensor, 1 - job.rank, NULL));
+        LOCH_CHECK(loch_comm_send(job.comm, same.tensor, 1 - job.rank, NULL)); /* goes: its sizes agree */
+        LOCH_CHECK(loch_comm_receive(job.comm, two.tensor, 1 - job.rank, NULL));
+        LOCH_CHECK(loch_comm_receive(job.comm, same.tensor, 1 - job.rank, NULL));
+        EXPECT_DIFFERS(loch_comm_end_group(job.comm), "nothing was moved");
+        LOCH_CHECK(loch_comm_begin_group(job.comm)); /* rank 0 refuses a call of its group: rank 1 does not wait */
+        EXPECT(loch_comm_send(job.comm, same.tensor, 1 - job.rank, NULL) == LOCH_OK);
+        if (!job.rank) EXPECT_FAILS(loch_comm_send(job.comm, same.tensor, -1, NULL), INVALID);
+        EXPECT(loch_comm_receive(job.comm, same.tensor, 1 - job.rank, NULL) == LOCH_OK);
+        EXPECT_DIFFERS(loch_comm_end_group(job.comm), job.rank ? "rank 0 has refused" : "rank -1");
+        differ_end(&one);
+        differ_end(&two);
+        differ_end(&same);
+    }
+    LOCH_CHECK(loch_comm_barrier(job.comm));
+}
+
+/* Creates the communicator of the job with a check. */
+static void begin_checked(loch_comm_check check)
+{
+    loch_comm_info info = {.size = sizeof info};
+    const loch_comm_options options = {.size = sizeof options, .check = check};
+    LOCH_CHECK(loch_comm_create(&options, &job.comm));
+    LOCH_CHECK(loch_comm_get_info(job.comm, &info));
+    job.device = info.device;
+    job.rank = info.rank;
+    job.ranks = info.ranks;
+    EXPECT(info.check == (check == LOCH_COMM_CHECK_OFF ? LOCH_COMM_CHECK_OFF : LOCH_COMM_CHECK_ON));
+}
+
+static void run_differ(void)
+{
+    begin_checked(LOCH_COMM_CHECK_AUTO);
+    check_differing_collectives();
+    check_differing_counts();
+    check_differing_messages();
+    lochi_comm_mpi_piece = 64;
+    check_differing_collectives();
+    check_differing_counts();
+    check_differing_messages();
+    check_all_reduce(&job, LOCH_F32, LOCH_COMM_SUM, 100, false);
+    check_ring(&job, LOCH_F64, 1000);
+    if (job.rank == 0) printf("%zu checks on each of %d ranks\n", job.checks, job.ranks);
+    loch_comm_destroy(job.comm);
+    setenv("LOCH_COMM_CHECK", "off", 1);
+    loch_comm_info info = {.size = sizeof info};
+    LOCH_CHECK(loch_comm_create(NULL, &job.comm));
+    LOCH_CHECK(loch_comm_get_info(job.comm, &info));
+    EXPECT(info.check == LOCH_COMM_CHECK_OFF);
+    loch_comm_destroy(job.comm);
+}
+
+/* Without the check everything works that did, and a receiver finds a wrong size before it is written to. Rank 1 ends
+ * in disorder: its message was never received. */
+static void run_unchecked(void)
+{
+    static const size_t beyond[] = {1, 63, 64, 65, 150};
+    begin_checked(LOCH_COMM_CHECK_OFF);
+    check_ring(&job, LOCH_F64, 100000);
+    check_all_to_all_v(&job, LOCH_F32, 7000);
+    lochi_comm_mpi_piece = 64;
+    if (job.ranks == 2) check_everything(&job, beyond, sizeof beyond / sizeof *beyond);
+    lochi_comm_mpi_piece = (size_t)1 << 30;
+    differ_tensor tensor = differ_make(LOCH_U8, job.rank == 1 ? 1000000 : 1000);
+    LOCH_CHECK(loch_comm_barrier(job.comm));
+    if (job.rank == 0) {
+        EXPECT_FAILS(loch_comm_receive(job.comm, tensor.tensor, 1, NULL), INVALID);
+        EXPECT(strstr(loch_error_get()->sentence, "has 1000000 bytes"));
+        EXPECT_FAILS(loch_comm_query(job.comm), INVALID);
+        differ_end(&tensor);
+        printf("%zu checks on each of %d ranks\n", job.checks, job.ranks);
+        fflush(stdout);
+        _exit(7);
+    }
+    if (job.rank == 1) (void)!loch_comm_send(job.comm, tensor.tensor, 0, NULL);
+    pause();
+}
+
 static void run_kill(void)
 {
     begin();
@@ -219,6 +404,8 @@ int main(int argc, char **argv)
                  {"few", run_few},
                  {"initialised", run_initialised},
                  {"order", run_order},
+                 {"differ", run_differ},
+                 {"unchecked", run_unchecked},
                  {"kill", run_kill},
                  {"missing", run_missing},
                  {"info", run_info}};
@@ -227,6 +414,6 @@ int main(int argc, char **argv)
             parts[i].run();
             return 0;
         }
-    fprintf(stderr, "usage: ranks collectives|few|initialised|order|kill|missing|info\n");
+    fprintf(stderr, "usage: ranks collectives|few|initialised|order|differ|unchecked|kill|missing|info\n");
     return 2;
 }

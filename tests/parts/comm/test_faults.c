@@ -128,7 +128,7 @@ int main(void)
     strcpy(strrchr(path, '/') + 1, "stand_in_nccl.so");
     void *address;
     if (loch_option_set("nccl", path) != LOCH_OK) return 1;
-    comm_nccl_driver = "sim";
+    lochi_comm_nccl_driver = "sim";
     if (loch_device_open("sim:256MiB,backed,async=off", &device) != LOCH_OK) return 1;
     if (loch_library_find(LOCH_LIBRARY_NCCL, "stand_in_count", &address) != LOCH_OK) return 1;
     memcpy(&count, &address, sizeof address);

@@ -155,7 +155,7 @@ static written write_offer(const handover_offer *offer)
 {
     uint8_t head[OFFER_HEAD_BYTES], *body;
     size_t body_bytes;
-    CHECK_OK(handover_offer_write(offer, head, &body, &body_bytes));
+    CHECK_OK(lochi_comm_handover_offer_write(offer, head, &body, &body_bytes));
     const written all = {malloc(sizeof head + body_bytes), sizeof head + body_bytes};
     memcpy(all.bytes, head, sizeof head);
     memcpy(all.bytes + sizeof head, body, body_bytes);
@@ -254,7 +254,7 @@ static void another_version_is_named(void **state)
     CHECK_FAILS(loch_handover_receive(&peer, cpu, NULL, NULL, &taken), UNSUPPORTED);
     assert_non_null(strstr(loch_error_get()->sentence, "version 77"));
     assert_int_equal(recv(w.theirs, answer, sizeof answer, 0), sizeof answer); /* the giver gets the status */
-    CHECK_OK(handover_answer_read(answer, &heard));
+    CHECK_OK(lochi_comm_handover_answer_read(answer, &heard));
     assert_int_equal(heard.status, LOCH_E_UNSUPPORTED);
     close_wires(&w);
     free(all.bytes);
@@ -276,12 +276,12 @@ static void other_answers_are_refused(void **state)
     (void)state;
     uint8_t bytes[OFFER_ANSWER_BYTES];
     offer_answer answer = {.status = LOCH_E_LIMIT, .sentence = "no room"};
-    handover_answer_write(&answer, bytes);
+    lochi_comm_handover_answer_write(&answer, bytes);
     giver_answers(bytes, sizeof bytes, TEST_SET(LIMIT));
     for (size_t i = 0; i < sizeof bytes; i += 9)
         giver_answers(bytes, i, TEST_SET(IO));
     memset(answer.sentence, 'x', sizeof answer.sentence); /* without an end */
-    handover_answer_write(&answer, bytes);
+    lochi_comm_handover_answer_write(&answer, bytes);
     giver_answers(bytes, sizeof bytes, TEST_SET(LIMIT));
     bytes[8] = 200; /* no status */
     giver_answers(bytes, sizeof bytes, TEST_SET(IO));

@@ -398,7 +398,7 @@ int main(int argc, char **argv)
     path[length] = '\0';
     strcpy(strrchr(path, '/') + 1, "stand_in_nccl.so");
     if (loch_option_set("nccl", path) != LOCH_OK) return 1;
-    comm_nccl_driver = "sim";
+    lochi_comm_nccl_driver = "sim";
     if (loch_device_open("sim:256MiB,backed,async=off", &device) != LOCH_OK) return 1;
     int result;
     if (argc == 3) {

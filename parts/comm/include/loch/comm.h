@@ -13,6 +13,9 @@
  *
  *  - A rank is the number of a process in a communicator, from 0. All ranks make the same calls in the same order, with
  *    the same types and sizes. Calls on one communicator come from one thread at a time.
+ *  - Over MPI, ranks compare their calls first (loch_comm_check). If they differ, every rank gets E_INVALID with a
+ *    sentence that names two of them, nothing has moved, and the communicator goes on working. A rank that refuses the
+ *    arguments of its call takes part, and returns its own failure. NCCL does not compare.
  *  - Tensors are contiguous in row-major order; others give E_INVALID: copy them first (loch_tensor_clone). Every type
  *    can be moved. Reductions exist for the types that the engine below has; others give E_UNSUPPORTED.
  *  - Memory that a call uses is not freed or reused before its work has ended. Tensors are read and written in place.
@@ -21,9 +24,10 @@
  *    work has ended when it returns.
  *  - In place means that `to` and `from` are at the same address, or overlap as the call documents. Any other overlap
  *    gives E_INVALID. A call is in place on all ranks or on none.
- *  - If a rank ends or does not answer within the timeout, the communicator fails: E_NOT_FOUND or E_BUSY, with a
- *    sentence that names the rank where it is known. From then on every call returns that failure at once, and only
- *    loch_comm_destroy is of use. Under MPI it is the launcher that notices: it ends the whole job.
+ *  - Over NCCL, if a rank ends or does not answer within the timeout, the communicator fails: E_NOT_FOUND or E_BUSY,
+ *    with a sentence that names the rank where it is known. From then on every call returns that failure at once, and
+ *    only loch_comm_destroy is of use. MPI promises nothing of the kind: a call may wait for a dead rank for ever, or
+ *    return E_DRIVER, after which the communicator has failed. It is the launcher that ends the whole job.
  *  - A forked child has no communicators: what it inherited gives E_FORKED, and can only be destroyed.
  */
 #ifndef LOCH_COMM_H
@@ -87,6 +91,14 @@ typedef enum loch_comm_registration {
     LOCH_COMM_REGISTER_NOTHING   /**< only windows (loch_comm_add_window) */
 } loch_comm_registration;
 
+/** Whether ranks compare their calls before data moves. MPI only. */
+typedef enum loch_comm_check {
+    LOCH_COMM_CHECK_AUTO, /**< LOCH_COMM_CHECK=on or off in the environment; else on, up to 64 ranks */
+    LOCH_COMM_CHECK_ON,   /**< calls that differ give E_INVALID on every rank, and move nothing */
+    /** Calls are trusted: sizes that differ are undefined, except that a receive fails before it writes. */
+    LOCH_COMM_CHECK_OFF
+} loch_comm_check;
+
 /** Options of loch_comm_create. Zero means default; a NULL pointer means all defaults. */
 typedef struct loch_comm_options {
     size_t size;         /**< sizeof(loch_comm_options) */
@@ -105,6 +117,7 @@ typedef struct loch_comm_options {
     /** Engine whose seat this communicator is for; NULL for none. Every process has an engine with as many seats. */
     loch_engine *engine;
     loch_seat seat; /**< seat of `engine`: its rank is the process's rank times the number of seats, plus its number */
+    loch_comm_check check; /**< whether calls are compared; if one rank says off, none compares */
 } loch_comm_options;
 
 /** Creates a communicator. Every rank calls this, and the call waits for all of them. A program that started MPI keeps
@@ -149,6 +162,7 @@ typedef struct loch_comm_info {
     size_t windows;            /**< windows that exist now (loch_comm_add_window) */
     uint64_t calls;            /**< collectives, sends and receives so far */
     uint64_t calls_registered; /**< of those: calls whose memory was registered, all of it */
+    loch_comm_check check;     /**< whether calls are compared: LOCH_COMM_CHECK_ON or LOCH_COMM_CHECK_OFF */
 } loch_comm_info;
 
 /** Reads the figures of a communicator. Set `out->size` before the call. Works after a failure too. Any thread. */
