@@ -82,10 +82,10 @@ static void budget_try_table(const uint8_t *data, size_t bytes)
     table.head.high %= BUDGET_SLOTS + 1;
     for (size_t i = 0; i < table.head.high; i++) {
         table.slots[i].name[sizeof table.slots[i].name - 1] = '\0';
-        FUZZ_EXPECT(budget_rules_most(&table, i) >= table.slots[i].granted);
+        FUZZ_EXPECT(lochi_budget_rules_most(&table, i) >= table.slots[i].granted);
     }
-    if (table.head.high) (void)budget_rules_ask(&table, 0, table.head.total, table.head.high - 1);
-    budget_text_holders(&table, text, sizeof text);
+    if (table.head.high) (void)lochi_budget_rules_ask(&table, 0, table.head.total, table.head.high - 1);
+    lochi_budget_text_holders(&table, text, sizeof text);
     FUZZ_EXPECT(strlen(text) < sizeof text);
 }
 

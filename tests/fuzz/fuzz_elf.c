@@ -10,18 +10,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     fuzz_input input = {data, bytes};
     const uint64_t address = fuzz_number(&input, 2);
     insight_elf elf;
-    if (!insight_elf_open(input.data, input.bytes, &elf)) return 0;
+    if (!lochi_insight_elf_open(input.data, input.bytes, &elf)) return 0;
     FUZZ_EXPECT(!elf.build_id || elf.build_id_bytes <= input.bytes);
     for (size_t i = 0; i < elf.build_id_bytes; i++)
         FUZZ_EXPECT(elf.build_id + i < input.data + input.bytes);
     for (uint64_t step = 0; step < 3; step++) {
         size_t length;
-        const char *name = insight_elf_find(&elf, address * (step * step + 1), &length);
+        const char *name = lochi_insight_elf_find(&elf, address * (step * step + 1), &length);
         if (!name) continue;
         FUZZ_EXPECT((const uint8_t *)name >= input.data && length > 0);
         FUZZ_EXPECT((const uint8_t *)name + length <= input.data + input.bytes);
         FUZZ_EXPECT(!memchr(name, '\0', length));
     }
-    insight_elf_close(&elf);
+    lochi_insight_elf_close(&elf);
     return 0;
 }

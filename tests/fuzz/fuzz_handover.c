@@ -12,7 +12,7 @@ static void handover_check_runs(const handover_offer *offer, size_t piece)
     size_t at = 0, done = 0;
     offer_run run;
     const size_t bytes = offer->pieces[piece].bytes;
-    while (handover_offer_next_run(offer, piece, &at, &run)) {
+    while (lochi_comm_handover_offer_next_run(offer, piece, &at, &run)) {
         FUZZ_EXPECT(run.bytes && run.to == done);
         FUZZ_EXPECT(run.from <= bytes && run.bytes <= bytes - run.from);
         done += run.bytes;
@@ -28,8 +28,8 @@ static void handover_check(const handover_offer *offer, const uint8_t *data, siz
         handover_check_runs(offer, i);
         sum += offer->page_bytes ? offer->pages_count * offer->page_bytes : offer->pieces[i].bytes;
     }
-    FUZZ_EXPECT(sum == handover_offer_count_bytes(offer));
-    if (handover_offer_write(offer, head, &body, &body_bytes) != LOCH_OK) abort();
+    FUZZ_EXPECT(sum == lochi_comm_handover_offer_count_bytes(offer));
+    if (lochi_comm_handover_offer_write(offer, head, &body, &body_bytes) != LOCH_OK) abort();
     FUZZ_EXPECT(OFFER_HEAD_BYTES + body_bytes == bytes);
     FUZZ_EXPECT(memcmp(body, data + OFFER_HEAD_BYTES, body_bytes) == 0);
     free(body);
@@ -40,13 +40,13 @@ static void handover_try_offer(const uint8_t *data, size_t bytes)
     handover_offer offer;
     size_t body_bytes;
     if (bytes < OFFER_HEAD_BYTES) return;
-    loch_status status = handover_offer_read_head(data, &offer, &body_bytes);
+    loch_status status = lochi_comm_handover_offer_read_head(data, &offer, &body_bytes);
     if (status != LOCH_OK) {
         FUZZ_FAILED(status, TEST_SET(IO) | TEST_SET(UNSUPPORTED));
         return;
     }
     if (body_bytes != bytes - OFFER_HEAD_BYTES) return;
-    status = handover_offer_read_body(&offer, data + OFFER_HEAD_BYTES, body_bytes);
+    status = lochi_comm_handover_offer_read_body(&offer, data + OFFER_HEAD_BYTES, body_bytes);
     if (status != LOCH_OK) {
         FUZZ_FAILED(status, TEST_SET(IO) | TEST_SET(HOST_MEMORY));
         FUZZ_EXPECT(!offer.pieces && !offer.page_offsets && !offer.note);
@@ -56,14 +56,14 @@ static void handover_try_offer(const uint8_t *data, size_t bytes)
         handover_check(&offer, data, bytes);
     else
         FUZZ_EXPECT(memchr(offer.sentence, 0, sizeof offer.sentence));
-    handover_offer_clear(&offer);
+    lochi_comm_handover_offer_clear(&offer);
 }
 
 static void handover_try_answer(const uint8_t *data, size_t bytes)
 {
     offer_answer answer;
     if (bytes < OFFER_ANSWER_BYTES) return;
-    const loch_status status = handover_answer_read(data, &answer);
+    const loch_status status = lochi_comm_handover_answer_read(data, &answer);
     if (status != LOCH_OK) {
         FUZZ_FAILED(status, TEST_SET(IO));
         return;

@@ -12,7 +12,7 @@ static void parcel_try_token(const uint8_t *data, size_t bytes)
     share_token token;
     uint8_t again[LOCH_PARCEL_TOKEN_MAX];
     loch_buffer *buffer = TEST_UNTOUCHED;
-    const loch_status status = share_token_read(data, bytes, &token);
+    const loch_status status = lochi_share_token_read(data, bytes, &token);
     if (status != LOCH_OK) {
         FUZZ_FAILED(status, TEST_SET(INVALID) | TEST_SET(UNSUPPORTED));
         FUZZ_FAILED(loch_parcel_import(parcel_device, data, bytes, NULL, &buffer),
@@ -20,7 +20,7 @@ static void parcel_try_token(const uint8_t *data, size_t bytes)
         FUZZ_EXPECT(!buffer);
         return;
     }
-    FUZZ_EXPECT(share_token_write(&token, again) == bytes && memcmp(again, data, bytes) == 0);
+    FUZZ_EXPECT(lochi_share_token_write(&token, again) == bytes && memcmp(again, data, bytes) == 0);
     FUZZ_EXPECT(token.bytes && token.offset + token.bytes <= token.span_bytes);
     FUZZ_FAILED(loch_parcel_import(parcel_device, data, bytes, NULL, &buffer),
                 TEST_SET(INVALID) | TEST_SET(NOT_FOUND) | TEST_SET(UNSUPPORTED) | TEST_SET(DEVICE_MEMORY));
@@ -31,8 +31,8 @@ static void parcel_try_messages(const uint8_t *data, size_t bytes)
 {
     share_request request;
     share_reply reply;
-    if (share_request_is_sound(data, bytes, &request)) FUZZ_EXPECT(request.first < SHARE_HANDLES_MAX);
-    if (!share_reply_is_sound(data, bytes, &reply) || reply.result != SHARE_OK) return;
+    if (lochi_share_request_is_sound(data, bytes, &request)) FUZZ_EXPECT(request.first < SHARE_HANDLES_MAX);
+    if (!lochi_share_reply_is_sound(data, bytes, &reply) || reply.result != SHARE_OK) return;
     uint64_t sum = 0;
     FUZZ_EXPECT(reply.count <= SHARE_CHUNK && reply.first + reply.count <= reply.handles);
     for (uint32_t i = 0; i < reply.count; i++)

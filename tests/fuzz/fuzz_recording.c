@@ -10,12 +10,12 @@
 static void recording_try(const void *file, size_t bytes)
 {
     size_t length;
-    loch_recording *recording = recording_model_read(insight_read_binary, LOCH_RECORDING_BINARY, file, bytes);
+    loch_recording *recording = recording_model_read(lochi_insight_read_binary, LOCH_RECORDING_BINARY, file, bytes);
     if (!recording) return;
     recording_model_check(recording);
-    free(recording_model_write(insight_write_text, recording, &length));
-    char *data = recording_model_write(insight_write_binary, recording, &length);
-    loch_recording *again = recording_model_read(insight_read_binary, LOCH_RECORDING_BINARY, data, length);
+    free(recording_model_write(lochi_insight_write_text, recording, &length));
+    char *data = recording_model_write(lochi_insight_write_binary, recording, &length);
+    loch_recording *again = recording_model_read(lochi_insight_read_binary, LOCH_RECORDING_BINARY, data, length);
     FUZZ_EXPECT(again && again->info.events == recording->info.events && again->info.blocks == recording->info.blocks &&
                 again->info.peak_requested == recording->info.peak_requested);
     loch_recording_destroy(again);

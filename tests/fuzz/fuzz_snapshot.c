@@ -11,12 +11,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     loch_recording_info info = {.size = sizeof info};
     fuzz_begin();
     loch_error_clear();
-    CHECK_OK(insight_recording_create(source.path, LOCH_RECORDING_SNAPSHOT, &recording));
-    const loch_status status = insight_read_snapshot(&source, &options, recording);
+    CHECK_OK(lochi_insight_recording_create(source.path, LOCH_RECORDING_SNAPSHOT, &recording));
+    const loch_status status = lochi_insight_read_snapshot(&source, &options, recording);
     if (status != LOCH_OK) {
         FUZZ_FAILED(status, TEST_SET(INVALID));
     } else {
-        CHECK_OK(insight_recording_finish(recording));
+        CHECK_OK(lochi_insight_recording_finish(recording));
         CHECK_OK(loch_recording_get_info(recording, &info));
         const loch_recording_block *blocks = loch_recording_get_blocks(recording);
         for (uint64_t i = 0; i < info.blocks; i++) {

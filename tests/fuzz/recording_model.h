@@ -7,14 +7,14 @@
 #include "format.h"
 
 /* Reads a recording from memory. Returns NULL after a failure, which must have a sentence. */
-static inline loch_recording *recording_model_read(insight_reader *read, loch_recording_format format, const void *data,
-                                                   size_t bytes)
+static inline loch_recording *recording_model_read(lochi_insight_reader *read, loch_recording_format format,
+                                                   const void *data, size_t bytes)
 {
     loch_recording *recording;
     const insight_source source = {.path = "file", .data = data, .bytes = bytes};
     const loch_recording_options options = {.size = sizeof options};
-    if (insight_recording_create("file", format, &recording) != LOCH_OK) return NULL;
-    if (read(&source, &options, recording) == LOCH_OK && insight_recording_finish(recording) == LOCH_OK)
+    if (lochi_insight_recording_create("file", format, &recording) != LOCH_OK) return NULL;
+    if (read(&source, &options, recording) == LOCH_OK && lochi_insight_recording_finish(recording) == LOCH_OK)
         return recording;
     FUZZ_EXPECT(*loch_error_get()->sentence);
     loch_recording_destroy(recording);
@@ -46,14 +46,14 @@ static inline void recording_model_check(const loch_recording *recording)
     }
     for (size_t i = 0; i < info->blocks; i++) {
         FUZZ_EXPECT(blocks[i].allocator < info->allocators && blocks[i].tag < info->tags);
-        FUZZ_EXPECT(insight_recording_get_device(recording, blocks[i].allocator) < info->devices);
+        FUZZ_EXPECT(lochi_insight_recording_get_device(recording, blocks[i].allocator) < info->devices);
         FUZZ_EXPECT(events[blocks[i].alloc_event].subject == i && blocks[i].alignment < 64);
         FUZZ_EXPECT(blocks[i].free_event == LOCH_RECORDING_NONE || events[blocks[i].free_event].subject == i);
     }
 }
 
 /* Writes a recording into memory. The caller frees the result. */
-static inline char *recording_model_write(insight_writer *write, const loch_recording *recording, size_t *bytes)
+static inline char *recording_model_write(lochi_insight_writer *write, const loch_recording *recording, size_t *bytes)
 {
     char *data = NULL;
     const loch_recording_options options = {.size = sizeof options};

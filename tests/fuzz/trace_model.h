@@ -88,7 +88,7 @@ static void trace_try(const fuzz_input *input)
     if (is_good) {
         trace_expect(&trace);
         FUZZ_EXPECT(trace_add_clock(&trace, 5, &clocked) && clocked.count >= trace.events.count);
-        insight_array_free(&clocked);
+        lochi_insight_array_free(&clocked);
     }
     trace_unload(&trace);
 }

@@ -37,15 +37,15 @@ static loch_status budget_make(budget_file *file, const loch_budget_options *opt
 {
     const budget_head head = budget_make_head(file, options);
     char folder[64];
-    budget_folder_path(folder, sizeof folder);
+    lochi_budget_folder_path(folder, sizeof folder);
     const size_t length = strlen(folder);
     const bool is_ours = !strncmp(file->path, folder, length) && file->path[length] == '/';
     if (is_ours) {
-        const loch_status status = budget_folder_make();
+        const loch_status status = lochi_budget_folder_make();
         if (status != LOCH_OK) return status;
-        budget_sweep(file->path);
+        lochi_budget_sweep(file->path);
     }
-    const loch_status status = budget_file_make(file, &head);
+    const loch_status status = lochi_budget_file_make(file, &head);
     return status == LOCH_E_NOT_FOUND && is_ours ? LOCH_E_EXISTS : status;
 }
 
@@ -64,17 +64,18 @@ static loch_status budget_sit_in(loch_budget *budget, const loch_budget_options 
 {
     const budget_file *file = &budget->file;
     budget_slot seat;
-    loch_status status = budget_table_read(file, table);
+    loch_status status = lochi_budget_table_read(file, table);
     if (status != LOCH_OK) return status;
-    if (table->head.state == BUDGET_FILE_REMOVED || !budget_file_is_named(file)) {
-        if (table->head.state == BUDGET_FILE_REMOVED) budget_file_unlink(file); /* its last process died meanwhile */
+    if (table->head.state == BUDGET_FILE_REMOVED || !lochi_budget_file_is_named(file)) {
+        if (table->head.state == BUDGET_FILE_REMOVED)
+            lochi_budget_file_unlink(file); /* its last process died meanwhile */
         return LOCH_E_EXISTS;
     }
-    (void)budget_table_reap(file, &budget->self, table);
-    if (!budget_table_is_taken(table)) { /* all have died: this process may make a new one */
+    (void)lochi_budget_table_reap(file, &budget->self, table);
+    if (!lochi_budget_table_is_taken(table)) { /* all have died: this process may make a new one */
         if (options->access == LOCH_BUDGET_LOOK) return LOCH_OK;
         if (options->total_bytes != table->head.total && options->total_bytes) {
-            budget_table_remove(file);
+            lochi_budget_table_remove(file);
             return LOCH_E_EXISTS;
         }
     }
@@ -83,7 +84,7 @@ static loch_status budget_sit_in(loch_budget *budget, const loch_budget_options 
                               BUDGET_SIZE(table->head.total), BUDGET_SIZE(options->total_bytes));
     if (options->access == LOCH_BUDGET_LOOK) return LOCH_OK;
     budget_fill_seat(budget, &seat);
-    return budget_table_enter(file, table, &seat, &budget->seat);
+    return lochi_budget_table_enter(file, table, &seat, &budget->seat);
 }
 
 /* Opens or makes the file, and takes a seat. Sets `is_again` if others made or removed it at the same time. */
@@ -91,21 +92,21 @@ static loch_status budget_try(loch_budget *budget, const loch_budget_options *op
                               bool *is_again)
 {
     budget_file *file = &budget->file;
-    loch_status status = budget_file_open(file);
+    loch_status status = lochi_budget_file_open(file);
     if (status == LOCH_E_NOT_FOUND && options->total_bytes && options->access == LOCH_BUDGET_JOIN) {
         status = budget_make(file, options);
         *is_again = status == LOCH_E_EXISTS;
     }
     if (status != LOCH_OK) return status;
-    status = budget_file_lock(file, BUDGET_PATIENCE_NS);
+    status = lochi_budget_file_lock(file, BUDGET_PATIENCE_NS);
     if (status == LOCH_OK) {
         const loch_error *error = loch_error_get();
         loch_error_clear();
         status = budget_sit_in(budget, options, table);
         *is_again = status == LOCH_E_EXISTS && error->status == LOCH_OK; /* a sentence: another total */
-        budget_file_unlock(file);
+        lochi_budget_file_unlock(file);
     }
-    if (status != LOCH_OK) budget_file_close(file);
+    if (status != LOCH_OK) lochi_budget_file_close(file);
     return status;
 }
 
@@ -144,15 +145,15 @@ loch_status loch_budget_open(const char *name, const loch_budget_options *option
     if (status != LOCH_OK) return status;
     loch_budget *budget = calloc(1, sizeof *budget);
     if (!budget) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a budget");
-    const int cancel = budget_cancel_hold();
+    const int cancel = lochi_budget_cancel_hold();
     atomic_init(&budget->references, 1);
-    budget->self = budget_process_self();
+    budget->self = lochi_budget_process_self();
     budget->wait_ns = given.wait_ns ? given.wait_ns : BUDGET_WAIT_NS;
     if (budget->wait_ns > BUDGET_WAIT_MAX_NS) budget->wait_ns = BUDGET_WAIT_MAX_NS;
     budget->is_looking = given.access == LOCH_BUDGET_LOOK;
     budget->seat = BUDGET_SLOTS;
-    status = budget_file_begin(&budget->file, name);
-    budget_state_add(budget); /* before the file is open: a fork closes it */
+    status = lochi_budget_file_begin(&budget->file, name);
+    lochi_budget_state_add(budget); /* before the file is open: a fork closes it */
     if (status == LOCH_OK) status = budget_join(budget, &given);
     if (status == LOCH_OK) {
         *out = budget;
@@ -161,7 +162,7 @@ loch_status loch_budget_open(const char *name, const loch_budget_options *option
         loch_budget_close(budget);
         (void)loch_error_set(status, saved.driver, saved.driver_code, "%s", saved.sentence);
     }
-    budget_cancel_restore(cancel);
+    lochi_budget_cancel_restore(cancel);
     return status;
 }
 
@@ -170,13 +171,13 @@ static void budget_leave(loch_budget *budget)
 {
     budget_file *file = &budget->file;
     budget_table *table = malloc(sizeof *table);
-    if (file->fd >= 0 && budget->seat < BUDGET_SLOTS && budget_file_lock(file, BUDGET_PATIENCE_NS) == LOCH_OK) {
-        budget_table_leave(file, budget->seat);
-        if (table && budget_table_read(file, table) == LOCH_OK) {
-            (void)budget_table_reap(file, &budget->self, table);
-            if (!budget_table_is_taken(table)) budget_table_remove(file);
+    if (file->fd >= 0 && budget->seat < BUDGET_SLOTS && lochi_budget_file_lock(file, BUDGET_PATIENCE_NS) == LOCH_OK) {
+        lochi_budget_table_leave(file, budget->seat);
+        if (table && lochi_budget_table_read(file, table) == LOCH_OK) {
+            (void)lochi_budget_table_reap(file, &budget->self, table);
+            if (!lochi_budget_table_is_taken(table)) lochi_budget_table_remove(file);
         }
-        budget_file_unlock(file);
+        lochi_budget_file_unlock(file);
     }
     free(table);
 }
@@ -184,12 +185,12 @@ static void budget_leave(loch_budget *budget)
 void loch_budget_close(loch_budget *budget)
 {
     if (!budget || atomic_fetch_sub_explicit(&budget->references, 1, memory_order_acq_rel) != 1) return;
-    const int cancel = budget_cancel_hold();
-    if (!budget_state_is_forked(budget)) budget_leave(budget);
-    budget_state_remove(budget);
-    if (!budget_state_is_forked(budget)) budget_file_end(&budget->file);
+    const int cancel = lochi_budget_cancel_hold();
+    if (!lochi_budget_state_is_forked(budget)) budget_leave(budget);
+    lochi_budget_state_remove(budget);
+    if (!lochi_budget_state_is_forked(budget)) lochi_budget_file_end(&budget->file);
     free(budget);
-    budget_cancel_restore(cancel);
+    lochi_budget_cancel_restore(cancel);
 }
 
 const char *loch_budget_get_path(const loch_budget *budget)

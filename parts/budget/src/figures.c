@@ -9,20 +9,21 @@
 static loch_status figures_read(loch_budget *budget, budget_table *table)
 {
     budget_file *file = &budget->file;
-    if (budget_state_is_forked(budget)) return budget_state_refuse();
-    loch_status status = budget_file_lock(file, budget->is_looking ? BUDGET_PATIENCE_NS / 10 : BUDGET_PATIENCE_NS);
+    if (lochi_budget_state_is_forked(budget)) return lochi_budget_state_refuse();
+    loch_status status =
+        lochi_budget_file_lock(file, budget->is_looking ? BUDGET_PATIENCE_NS / 10 : BUDGET_PATIENCE_NS);
     const bool is_locked = status == LOCH_OK;
     if (status == LOCH_E_BUSY && budget->is_looking) status = LOCH_OK;
-    if (status == LOCH_OK) status = budget_table_read(file, table);
-    if (status == LOCH_OK && is_locked) (void)budget_table_reap(file, &budget->self, table);
-    if (is_locked) budget_file_unlock(file);
+    if (status == LOCH_OK) status = lochi_budget_table_read(file, table);
+    if (status == LOCH_OK && is_locked) (void)lochi_budget_table_reap(file, &budget->self, table);
+    if (is_locked) lochi_budget_file_unlock(file);
     return status;
 }
 
 /* Reads the file into memory that the caller frees. */
 static loch_status figures_take(loch_budget *budget, budget_table **out)
 {
-    const int cancel = budget_cancel_hold();
+    const int cancel = lochi_budget_cancel_hold();
     budget_table *table = calloc(1, sizeof *table);
     loch_status status = table ? figures_read(budget, table)
                                : loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
@@ -31,7 +32,7 @@ static loch_status figures_take(loch_budget *budget, budget_table **out)
         table = NULL;
     }
     *out = table;
-    budget_cancel_restore(cancel);
+    lochi_budget_cancel_restore(cancel);
     return status;
 }
 
@@ -46,13 +47,13 @@ loch_status loch_budget_get_info(loch_budget *budget, loch_budget_info *out)
     if (!budget || !out || !out->size) return figures_refuse("loch_budget_info.size is not set, or there is no budget");
     const loch_status status = figures_take(budget, &table);
     if (status != LOCH_OK) return status;
-    const budget_sums sums = budget_rules_sum(table);
+    const budget_sums sums = lochi_budget_rules_sum(table);
     loch_budget_info info = {.size = out->size,
                              .total_bytes = table->head.total,
                              .chunk_bytes = table->head.chunk,
                              .granted_bytes = sums.granted,
                              .promised_bytes = sums.promised,
-                             .free_bytes = budget_rules_room(table)};
+                             .free_bytes = lochi_budget_rules_room(table)};
     memcpy(info.name, table->head.name, sizeof info.name);
     for (size_t i = 0; i < table->head.high; i++) {
         const budget_slot *slot = &table->slots[i];
@@ -75,7 +76,7 @@ static loch_budget_member_info figures_of(const budget_table *table, size_t inde
         .pid = slot->pid,
         .minimum_bytes = slot->minimum,
         .limit_bytes = slot->limit,
-        .share_bytes = budget_rules_share(table, index),
+        .share_bytes = lochi_budget_rules_share(table, index),
         .granted_bytes = slot->granted,
         .held_bytes = slot->held,
         .used_bytes = slot->used,

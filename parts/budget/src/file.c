@@ -37,7 +37,7 @@ static bool file_name_is_valid(const char *name)
     return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == length;
 }
 
-loch_status budget_file_begin(budget_file *file, const char *name)
+loch_status lochi_budget_file_begin(budget_file *file, const char *name)
 {
     char folder[64];
     memset(file, 0, sizeof *file);
@@ -58,21 +58,21 @@ loch_status budget_file_begin(budget_file *file, const char *name)
         return loch_error_set(LOCH_E_INVALID, NULL, 0,
                               "\"%.60s\" is not the name of a budget: up to 47 letters, digits, '.', '_' and '-'",
                               name);
-    budget_folder_path(folder, sizeof folder);
+    lochi_budget_folder_path(folder, sizeof folder);
     snprintf(file->path, sizeof file->path, "%s/%s" BUDGET_SUFFIX, folder, name);
     snprintf(file->name, sizeof file->name, "%s", name);
     return LOCH_OK;
 }
 
-void budget_file_end(budget_file *file)
+void lochi_budget_file_end(budget_file *file)
 {
-    budget_file_close(file);
+    lochi_budget_file_close(file);
     pthread_mutex_destroy(&file->mutex);
 }
 
 /* --- opening --- */
 
-loch_status budget_file_read_head(const budget_file *file, budget_head *head)
+loch_status lochi_budget_file_read_head(const budget_file *file, budget_head *head)
 {
     memset(head, 0, sizeof *head);
     if (pread(file->fd, head, sizeof *head, 0) < 0) return file_fail(file, "read");
@@ -103,7 +103,7 @@ static loch_status file_check(const budget_file *file)
     if (found.st_mode & 077)
         return loch_error_set(LOCH_E_INVALID, NULL, 0, "budget file %s is open to other users (mode %03o)", file->path,
                               (unsigned)found.st_mode & 0777);
-    const loch_status status = budget_file_read_head(file, &head);
+    const loch_status status = lochi_budget_file_read_head(file, &head);
     if (status != LOCH_OK || found.st_size == (off_t)BUDGET_FILE_BYTES) return status;
     return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "budget file %s is damaged: it has %lld bytes, not %zu", file->path,
                           (long long)found.st_size, BUDGET_FILE_BYTES);
@@ -118,17 +118,17 @@ static loch_status file_map(budget_file *file)
     return LOCH_OK;
 }
 
-loch_status budget_file_open(budget_file *file)
+loch_status lochi_budget_file_open(budget_file *file)
 {
     file->fd = open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (file->fd < 0) return file_fail(file, "open");
     loch_status status = file_check(file);
     if (status == LOCH_OK) status = file_map(file);
-    if (status != LOCH_OK) budget_file_close(file);
+    if (status != LOCH_OK) lochi_budget_file_close(file);
     return status;
 }
 
-void budget_file_close(budget_file *file)
+void lochi_budget_file_close(budget_file *file)
 {
     if (file->page) munmap(file->page, BUDGET_FILE_BYTES);
     if (file->fd >= 0) close(file->fd);
@@ -151,7 +151,7 @@ static loch_status file_make_unnamed(budget_file *file)
     return file_fail(file, "make");
 }
 
-loch_status budget_file_make(budget_file *file, const budget_head *head)
+loch_status lochi_budget_file_make(budget_file *file, const budget_head *head)
 {
     char own[32];
     loch_status status = file_make_unnamed(file);
@@ -159,27 +159,27 @@ loch_status budget_file_make(budget_file *file, const budget_head *head)
     snprintf(own, sizeof own, "/proc/self/fd/%d", file->fd);
     if (fchmod(file->fd, 0600) != 0 || ftruncate(file->fd, (off_t)BUDGET_FILE_BYTES) != 0)
         status = file_fail(file, "make");
-    if (status == LOCH_OK) status = budget_file_write(file, 0, head, sizeof *head);
+    if (status == LOCH_OK) status = lochi_budget_file_write(file, 0, head, sizeof *head);
     if (status == LOCH_OK) status = file_map(file);
     if (status == LOCH_OK && linkat(AT_FDCWD, own, AT_FDCWD, file->path, AT_SYMLINK_FOLLOW) != 0)
         status = errno == EEXIST ? LOCH_E_EXISTS : file_fail(file, "name");
-    if (status != LOCH_OK) budget_file_close(file);
+    if (status != LOCH_OK) lochi_budget_file_close(file);
     return status;
 }
 
-bool budget_file_is_named(const budget_file *file)
+bool lochi_budget_file_is_named(const budget_file *file)
 {
     struct stat named, own;
     return fstat(file->fd, &own) == 0 && lstat(file->path, &named) == 0 && named.st_ino == own.st_ino &&
            named.st_dev == own.st_dev;
 }
 
-void budget_file_unlink(const budget_file *file)
+void lochi_budget_file_unlink(const budget_file *file)
 {
     char folder[64];
-    if (!budget_file_is_named(file)) return;
+    if (!lochi_budget_file_is_named(file)) return;
     (void)unlink(file->path);
-    budget_folder_path(folder, sizeof folder);
+    lochi_budget_folder_path(folder, sizeof folder);
     const size_t length = strlen(folder);
     if (!strncmp(file->path, folder, length) && file->path[length] == '/') (void)rmdir(folder); /* if it is empty */
 }
@@ -203,7 +203,7 @@ static uint64_t file_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-loch_status budget_file_lock(budget_file *file, uint64_t patience_ns)
+loch_status lochi_budget_file_lock(budget_file *file, uint64_t patience_ns)
 {
     const uint64_t start = file_now_ns();
     uint64_t nap = FILE_NAP_FIRST_NS;
@@ -227,18 +227,18 @@ loch_status budget_file_lock(budget_file *file, uint64_t patience_ns)
     return status;
 }
 
-void budget_file_unlock(budget_file *file)
+void lochi_budget_file_unlock(budget_file *file)
 {
     (void)file_set_lock(file, F_UNLCK, 0);
     pthread_mutex_unlock(&file->mutex);
 }
 
-loch_status budget_file_mark(const budget_file *file, size_t slot, bool is_held)
+loch_status lochi_budget_file_mark(const budget_file *file, size_t slot, bool is_held)
 {
     return file_set_lock(file, is_held ? F_WRLCK : F_UNLCK, 1 + slot) == 0 ? LOCH_OK : file_fail(file, "mark");
 }
 
-bool budget_file_is_marked(const budget_file *file, size_t slot)
+bool lochi_budget_file_is_marked(const budget_file *file, size_t slot)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(1 + slot), .l_len = 1};
     return fcntl(file->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
@@ -246,7 +246,7 @@ bool budget_file_is_marked(const budget_file *file, size_t slot)
 
 /* --- contents --- */
 
-loch_status budget_file_read(const budget_file *file, size_t place, void *data, size_t bytes)
+loch_status lochi_budget_file_read(const budget_file *file, size_t place, void *data, size_t bytes)
 {
     const ssize_t done = pread(file->fd, data, bytes, (off_t)place);
     if (done < 0) return file_fail(file, "read");
@@ -254,7 +254,7 @@ loch_status budget_file_read(const budget_file *file, size_t place, void *data, 
     return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "budget file %s was cut short", file->path);
 }
 
-loch_status budget_file_write(const budget_file *file, size_t place, const void *data, size_t bytes)
+loch_status lochi_budget_file_write(const budget_file *file, size_t place, const void *data, size_t bytes)
 {
     const ssize_t done = pwrite(file->fd, data, bytes, (off_t)place);
     if (done < 0) return file_fail(file, "write");
@@ -264,7 +264,7 @@ loch_status budget_file_write(const budget_file *file, size_t place, const void 
 
 /* --- bells --- */
 
-void budget_file_ring(const budget_file *file, size_t place)
+void lochi_budget_file_ring(const budget_file *file, size_t place)
 {
     if (file->fd < 0 || !file->page) return;
     const uint32_t fresh = (uint32_t)file_now_ns(); /* another number than the last one */
@@ -272,13 +272,13 @@ void budget_file_ring(const budget_file *file, size_t place)
     (void)syscall(SYS_futex, file->page + place, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-uint32_t budget_file_hear(const budget_file *file, size_t place)
+uint32_t lochi_budget_file_hear(const budget_file *file, size_t place)
 {
     uint32_t heard = 0;
     return pread(file->fd, &heard, sizeof heard, (off_t)place) == (ssize_t)sizeof heard ? heard : 0;
 }
 
-void budget_file_sleep(const budget_file *file, size_t place, uint32_t heard, uint64_t timeout_ns)
+void lochi_budget_file_sleep(const budget_file *file, size_t place, uint32_t heard, uint64_t timeout_ns)
 {
     const struct timespec most = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
                                   .tv_nsec = (long)(timeout_ns % 1000000000u)};

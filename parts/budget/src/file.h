@@ -17,52 +17,52 @@ typedef struct budget_file {
 } budget_file;
 
 /* Makes a file that is not open. Sets its path; E_INVALID if the name is not valid. */
-loch_status budget_file_begin(budget_file *file, const char *name);
+loch_status lochi_budget_file_begin(budget_file *file, const char *name);
 
 /* Ends a file, and closes it if it is open. */
-void budget_file_end(budget_file *file);
+void lochi_budget_file_end(budget_file *file);
 
 /* Opens the file. E_NOT_FOUND if there is none. Checks its owner, its size and its head. */
-loch_status budget_file_open(budget_file *file);
+loch_status lochi_budget_file_open(budget_file *file);
 
 /* Makes the file with these contents, complete from the moment that it has its name. E_EXISTS: another process was
  * first. Leaves the file open. */
-loch_status budget_file_make(budget_file *file, const budget_head *head);
+loch_status lochi_budget_file_make(budget_file *file, const budget_head *head);
 
-void budget_file_close(budget_file *file);
+void lochi_budget_file_close(budget_file *file);
 
 /* Takes the lock. E_BUSY: another process has held it for seconds. `patience_ns` 0 tries once. */
-loch_status budget_file_lock(budget_file *file, uint64_t patience_ns);
-void budget_file_unlock(budget_file *file);
+loch_status lochi_budget_file_lock(budget_file *file, uint64_t patience_ns);
+void lochi_budget_file_unlock(budget_file *file);
 
 #define BUDGET_PATIENCE_NS 2000000000u
 
 /* Reads the head and checks it: E_CORRUPT, E_UNSUPPORTED. */
-loch_status budget_file_read_head(const budget_file *file, budget_head *head);
+loch_status lochi_budget_file_read_head(const budget_file *file, budget_head *head);
 
 /* Reads and writes a part of the file. With the lock, except for bells. */
-loch_status budget_file_read(const budget_file *file, size_t place, void *data, size_t bytes);
-loch_status budget_file_write(const budget_file *file, size_t place, const void *data, size_t bytes);
+loch_status lochi_budget_file_read(const budget_file *file, size_t place, void *data, size_t bytes);
+loch_status lochi_budget_file_write(const budget_file *file, size_t place, const void *data, size_t bytes);
 
 /* Removes the name of the file if it still leads to this file, and the default folder if it is empty. */
-void budget_file_unlink(const budget_file *file);
+void lochi_budget_file_unlink(const budget_file *file);
 
 /* Tells whether the name still leads to this file. */
-bool budget_file_is_named(const budget_file *file);
+bool lochi_budget_file_is_named(const budget_file *file);
 
 /* Holds the mark of a slot as long as this process has the file open, or gives it up. */
-loch_status budget_file_mark(const budget_file *file, size_t slot, bool is_held);
+loch_status lochi_budget_file_mark(const budget_file *file, size_t slot, bool is_held);
 
 /* Tells whether another opening of the file holds the mark of a slot. */
-bool budget_file_is_marked(const budget_file *file, size_t slot);
+bool lochi_budget_file_is_marked(const budget_file *file, size_t slot);
 
 /* Changes a bell in the file, and wakes the threads that sleep on it. Any thread, without the lock. */
-void budget_file_ring(const budget_file *file, size_t place);
+void lochi_budget_file_ring(const budget_file *file, size_t place);
 
-/* Reads a bell, for budget_file_sleep. */
-uint32_t budget_file_hear(const budget_file *file, size_t place);
+/* Reads a bell, for lochi_budget_file_sleep. */
+uint32_t lochi_budget_file_hear(const budget_file *file, size_t place);
 
 /* Sleeps until a bell is not `heard` any more, or the time is over. */
-void budget_file_sleep(const budget_file *file, size_t place, uint32_t heard, uint64_t timeout_ns);
+void lochi_budget_file_sleep(const budget_file *file, size_t place, uint32_t heard, uint64_t timeout_ns);
 
 #endif

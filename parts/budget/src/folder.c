@@ -8,17 +8,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void budget_folder_path(char *out, size_t bytes)
+void lochi_budget_folder_path(char *out, size_t bytes)
 {
     const char *top = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     snprintf(out, bytes, "%s/loch-%ld", top, (long)geteuid());
 }
 
-loch_status budget_folder_make(void)
+loch_status lochi_budget_folder_make(void)
 {
     char path[64];
     struct stat found;
-    budget_folder_path(path, sizeof path);
+    lochi_budget_folder_path(path, sizeof path);
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return loch_error_set(LOCH_E_IO, "system", errno, "folder %s of budgets: %s", path, strerror(errno));
     if (lstat(path, &found) != 0) {

@@ -12,14 +12,14 @@
 #define GRANT_KEPT_NS 10000000u /* a grant is kept so long for the request that it was raised for */
 #define GRANT_HOLDERS_BYTES 160
 
-uint64_t budget_grant_now_ns(void)
+uint64_t lochi_budget_grant_now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-loch_status budget_grant_look(const loch_budget_member *member, loch_pool_info *info)
+loch_status lochi_budget_grant_look(const loch_budget_member *member, loch_pool_info *info)
 {
     *info = (loch_pool_info){.size = sizeof *info};
     return loch_pool_get_info(member->pool, info);
@@ -27,18 +27,22 @@ loch_status budget_grant_look(const loch_budget_member *member, loch_pool_info *
 
 static uint64_t grant_age(const loch_budget_member *member)
 {
-    return budget_grant_now_ns() - atomic_load_explicit(&member->raised_ns, memory_order_relaxed);
+    return lochi_budget_grant_now_ns() - atomic_load_explicit(&member->raised_ns, memory_order_relaxed);
 }
 
-bool budget_grant_is_recent(const loch_budget_member *member)
+bool lochi_budget_grant_is_recent(const loch_budget_member *member)
 {
     return grant_age(member) < GRANT_RECENT_NS;
 }
 
-/* A limit of 0 would be none. */
 static loch_status grant_limit(const loch_budget_member *member, uint64_t bytes)
 {
-    return loch_pool_set_limit(member->pool, bytes ? (size_t)bytes : 1);
+    return loch_pool_set_grant(member->pool, (size_t)bytes, (size_t)(bytes > member->limit ? bytes : member->limit));
+}
+
+loch_status lochi_budget_grant_apply(const loch_budget_member *member)
+{
+    return grant_limit(member, member->granted);
 }
 
 /* --- the slot --- */
@@ -48,7 +52,7 @@ static loch_status grant_limit(const loch_budget_member *member, uint64_t bytes)
 static loch_status grant_read(const loch_budget_member *member, budget_table *table)
 {
     const budget_process *self = &member->budget->self;
-    const loch_status status = budget_table_read(&member->budget->file, table);
+    const loch_status status = lochi_budget_table_read(&member->budget->file, table);
     if (status != LOCH_OK) return status;
     budget_slot *slot = &table->slots[member->index];
     if (member->index >= table->head.high || slot->kind != BUDGET_SLOT_MEMBER || slot->pid != self->pid ||
@@ -64,16 +68,18 @@ static loch_status grant_read(const loch_budget_member *member, budget_table *ta
 
 static loch_status grant_put(loch_budget_member *member, uint64_t granted)
 {
-    const loch_status status = budget_table_put(&member->budget->file, BUDGET_PLACE(member->index, granted), granted);
+    const loch_status status =
+        lochi_budget_table_put(&member->budget->file, BUDGET_PLACE(member->index, granted), granted);
     if (status == LOCH_OK) member->granted = granted;
     return status;
 }
 
-void budget_grant_tell(loch_budget_member *member, const loch_pool_info *info)
+void lochi_budget_grant_tell(loch_budget_member *member, const loch_pool_info *info)
 {
     const uint64_t figures[2] = {info->reserved_bytes, info->used_bytes};
     if (figures[0] == member->held && figures[1] == member->used) return;
-    if (budget_file_write(&member->budget->file, BUDGET_PLACE(member->index, held), figures, sizeof figures) != LOCH_OK)
+    if (lochi_budget_file_write(&member->budget->file, BUDGET_PLACE(member->index, held), figures, sizeof figures) !=
+        LOCH_OK)
         return;
     member->held = figures[0];
     member->used = figures[1];
@@ -93,7 +99,7 @@ static loch_status grant_fail(const loch_budget_member *member, const budget_tab
         return loch_error_set(LOCH_E_LIMIT, NULL, 0,
                               "member \"%.24s\" is at its limit of %s in budget \"%.24s\" (%s more)", member->name,
                               BUDGET_SIZE(member->limit), table->head.name, BUDGET_SIZE(more));
-    budget_text_holders(table, holders, sizeof holders);
+    lochi_budget_text_holders(table, holders, sizeof holders);
     return loch_error_set(LOCH_E_LIMIT, NULL, 0, "budget \"%.24s\" of %s has no %s for \"%.24s\": %s", table->head.name,
                           BUDGET_SIZE(table->head.total), BUDGET_SIZE(more), member->name, holders);
 }
@@ -103,12 +109,13 @@ static void grant_ask(const loch_budget_member *member, const budget_table *tabl
 {
     for (size_t i = 0; i < table->head.high; i++) {
         const budget_slot *slot = &table->slots[i];
-        const budget_wish wish = budget_rules_ask(table, member->index, need, i);
+        const budget_wish wish = lochi_budget_rules_ask(table, member->index, need, i);
         if (!wish.bytes) continue;
         uint64_t asked[2] = {wish.bytes, wish.level};
         if (slot->asked > asked[0]) asked[0] = slot->asked;
         if (slot->level > asked[1]) asked[1] = slot->level;
-        is_rung[i] = budget_file_write(&member->budget->file, BUDGET_PLACE(i, asked), asked, sizeof asked) == LOCH_OK;
+        is_rung[i] =
+            lochi_budget_file_write(&member->budget->file, BUDGET_PLACE(i, asked), asked, sizeof asked) == LOCH_OK;
     }
 }
 
@@ -116,7 +123,7 @@ static void grant_ask(const loch_budget_member *member, const budget_table *tabl
 static void grant_want(loch_budget_member *member, uint64_t need)
 {
     if (need && need <= member->wanted) return;
-    if (budget_table_put(&member->budget->file, BUDGET_PLACE(member->index, wanted), need) == LOCH_OK)
+    if (lochi_budget_table_put(&member->budget->file, BUDGET_PLACE(member->index, wanted), need) == LOCH_OK)
         member->wanted = need;
 }
 
@@ -127,9 +134,9 @@ static loch_status grant_raise_in(loch_budget_member *member, budget_table *tabl
     const budget_file *file = &member->budget->file;
     loch_status status = grant_read(member, table);
     if (status != LOCH_OK) return status;
-    uint64_t most = budget_rules_most(table, member->index);
-    if (most < need && budget_table_reap(file, &member->budget->self, table))
-        most = budget_rules_most(table, member->index);
+    uint64_t most = lochi_budget_rules_most(table, member->index);
+    if (most < need && lochi_budget_table_reap(file, &member->budget->self, table))
+        most = lochi_budget_rules_most(table, member->index);
     if (most < need) {
         if (is_asking && need <= member->limit) {
             grant_want(member, need);
@@ -138,28 +145,29 @@ static loch_status grant_raise_in(loch_budget_member *member, budget_table *tabl
         return is_told ? grant_fail(member, table, need) : LOCH_E_LIMIT;
     }
     uint64_t aim = need;
-    if (wish > need && !budget_rules_has_waiting(table, member->index)) aim = wish < most ? wish : most;
+    if (wish > need && !lochi_budget_rules_has_waiting(table, member->index)) aim = wish < most ? wish : most;
     return aim > member->granted ? grant_put(member, aim) : LOCH_OK;
 }
 
-loch_status budget_grant_raise(loch_budget_member *member, uint64_t need, uint64_t wish, bool is_asking, bool is_told)
+loch_status lochi_budget_grant_raise(loch_budget_member *member, uint64_t need, uint64_t wish, bool is_asking,
+                                     bool is_told)
 {
     budget_file *file = &member->budget->file;
     bool is_rung[BUDGET_SLOTS] = {false};
     budget_table *table = malloc(sizeof *table);
     const uint64_t before = member->granted;
     if (!table) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
-    loch_status status = budget_file_lock(file, BUDGET_PATIENCE_NS);
+    loch_status status = lochi_budget_file_lock(file, BUDGET_PATIENCE_NS);
     if (status == LOCH_OK) {
         status = grant_raise_in(member, table, need, wish, is_asking, is_told, is_rung);
-        budget_file_unlock(file);
+        lochi_budget_file_unlock(file);
     }
     free(table);
     for (size_t i = 0; i < BUDGET_SLOTS; i++)
-        if (is_rung[i]) budget_file_ring(file, BUDGET_PLACE(i, bell));
+        if (is_rung[i]) lochi_budget_file_ring(file, BUDGET_PLACE(i, bell));
     if (status == LOCH_OK && member->granted > before) {
         status = grant_limit(member, member->granted);
-        atomic_store_explicit(&member->raised_ns, budget_grant_now_ns(), memory_order_relaxed);
+        atomic_store_explicit(&member->raised_ns, lochi_budget_grant_now_ns(), memory_order_relaxed);
     }
     return status;
 }
@@ -169,29 +177,31 @@ static void grant_count(loch_budget_member *member, bool is_waiting)
 {
     pthread_mutex_lock(&member->mutex);
     member->waiting += is_waiting ? 1 : (size_t)-1;
-    if (!member->waiting && member->wanted && budget_file_lock(&member->budget->file, BUDGET_PATIENCE_NS) == LOCH_OK) {
+    if (!member->waiting && member->wanted &&
+        lochi_budget_file_lock(&member->budget->file, BUDGET_PATIENCE_NS) == LOCH_OK) {
         grant_want(member, 0);
-        budget_file_unlock(&member->budget->file);
-        budget_file_ring(&member->budget->file, offsetof(budget_head, bell)); /* others may have waited for that */
+        lochi_budget_file_unlock(&member->budget->file);
+        lochi_budget_file_ring(&member->budget->file,
+                               offsetof(budget_head, bell)); /* others may have waited for that */
     }
     pthread_mutex_unlock(&member->mutex);
 }
 
-loch_status budget_grant_get(loch_budget_member *member, uint64_t need, uint64_t wish, uint64_t deadline_ns)
+loch_status lochi_budget_grant_get(loch_budget_member *member, uint64_t need, uint64_t wish, uint64_t deadline_ns)
 {
     const budget_file *file = &member->budget->file;
     loch_status status;
     grant_count(member, true);
     for (;;) {
-        const uint32_t heard = budget_file_hear(file, offsetof(budget_head, bell));
-        const uint64_t now = budget_grant_now_ns();
+        const uint32_t heard = lochi_budget_file_hear(file, offsetof(budget_head, bell));
+        const uint64_t now = lochi_budget_grant_now_ns();
         const bool is_last = now >= deadline_ns || need > member->limit;
         pthread_mutex_lock(&member->mutex);
-        status = budget_grant_raise(member, need, wish, !is_last, is_last);
+        status = lochi_budget_grant_raise(member, need, wish, !is_last, is_last);
         pthread_mutex_unlock(&member->mutex);
         if (status != LOCH_E_LIMIT || is_last) break;
         const uint64_t left = deadline_ns - now;
-        budget_file_sleep(file, offsetof(budget_head, bell), heard, left < GRANT_LOOK_NS ? left : GRANT_LOOK_NS);
+        lochi_budget_file_sleep(file, offsetof(budget_head, bell), heard, left < GRANT_LOOK_NS ? left : GRANT_LOOK_NS);
     }
     const loch_error saved = *loch_error_get();
     grant_count(member, false);
@@ -201,23 +211,23 @@ loch_status budget_grant_get(loch_budget_member *member, uint64_t need, uint64_t
 
 /* --- down --- */
 
-void budget_grant_lower(loch_budget_member *member, uint64_t aim, bool is_trimming)
+void lochi_budget_grant_lower(loch_budget_member *member, uint64_t aim, bool is_trimming)
 {
     budget_file *file = &member->budget->file;
     loch_pool_info info;
-    if (budget_grant_look(member, &info) != LOCH_OK) return;
+    if (lochi_budget_grant_look(member, &info) != LOCH_OK) return;
     if (!is_trimming && aim < info.reserved_bytes) aim = info.reserved_bytes;
     if (aim >= member->granted || grant_limit(member, aim) != LOCH_OK) return; /* children may have minima */
-    if (budget_grant_look(member, &info) != LOCH_OK) return;
+    if (lochi_budget_grant_look(member, &info) != LOCH_OK) return;
     if (info.reserved_bytes > aim) {
         aim = info.reserved_bytes < member->granted ? info.reserved_bytes : member->granted;
         if (grant_limit(member, aim) != LOCH_OK) return;
     }
-    if (budget_file_lock(file, BUDGET_PATIENCE_NS) != LOCH_OK) return;
+    if (lochi_budget_file_lock(file, BUDGET_PATIENCE_NS) != LOCH_OK) return;
     if (grant_put(member, aim) != LOCH_OK) (void)grant_limit(member, member->granted);
-    budget_grant_tell(member, &info);
-    budget_file_unlock(file);
-    budget_file_ring(file, offsetof(budget_head, bell));
+    lochi_budget_grant_tell(member, &info);
+    lochi_budget_file_unlock(file);
+    lochi_budget_file_ring(file, offsetof(budget_head, bell));
 }
 
 /* --- the thread's work --- */
@@ -226,49 +236,50 @@ void budget_grant_lower(loch_budget_member *member, uint64_t aim, bool is_trimmi
 static bool grant_load(loch_budget_member *member, budget_table *table, const loch_pool_info *info)
 {
     budget_file *file = &member->budget->file;
-    if (budget_file_lock(file, BUDGET_PATIENCE_NS) != LOCH_OK) return false;
+    if (lochi_budget_file_lock(file, BUDGET_PATIENCE_NS) != LOCH_OK) return false;
     const bool is_good = grant_read(member, table) == LOCH_OK;
-    if (is_good) budget_grant_tell(member, info);
-    budget_file_unlock(file);
+    if (is_good) lochi_budget_grant_tell(member, info);
+    lochi_budget_file_unlock(file);
     return is_good;
 }
 
-void budget_grant_answer(loch_budget_member *member)
+void lochi_budget_grant_answer(loch_budget_member *member)
 {
     budget_file *file = &member->budget->file;
     static const uint64_t nothing[2] = {0, 0};
     loch_pool_info info;
     budget_table *table = malloc(sizeof *table);
-    if (table && budget_grant_look(member, &info) == LOCH_OK && grant_load(member, table, &info)) {
+    if (table && lochi_budget_grant_look(member, &info) == LOCH_OK && grant_load(member, table, &info)) {
         budget_slot *slot = &table->slots[member->index];
         const budget_level level = slot->level <= BUDGET_LEVEL_MINIMUM ? (budget_level)slot->level : BUDGET_LEVEL_SLACK;
         slot->held = member->held;
         const bool is_kept = level == BUDGET_LEVEL_SLACK && grant_age(member) < GRANT_KEPT_NS;
         if (slot->asked && !is_kept) { /* a member that waits asks again */
-            const uint64_t floor = budget_rules_floor(table, member->index, level);
+            const uint64_t floor = lochi_budget_rules_floor(table, member->index, level);
             const uint64_t aim = slot->asked < member->granted ? member->granted - slot->asked : 0;
-            budget_grant_lower(member, aim > floor ? aim : floor, level != BUDGET_LEVEL_SLACK);
-            if (budget_file_lock(file, BUDGET_PATIENCE_NS) == LOCH_OK) {
-                (void)budget_file_write(file, BUDGET_PLACE(member->index, asked), nothing, sizeof nothing);
-                budget_file_unlock(file);
+            lochi_budget_grant_lower(member, aim > floor ? aim : floor, level != BUDGET_LEVEL_SLACK);
+            if (lochi_budget_file_lock(file, BUDGET_PATIENCE_NS) == LOCH_OK) {
+                (void)lochi_budget_file_write(file, BUDGET_PLACE(member->index, asked), nothing, sizeof nothing);
+                lochi_budget_file_unlock(file);
             }
         }
     }
     free(table);
 }
 
-void budget_grant_settle(loch_budget_member *member)
+void lochi_budget_grant_settle(loch_budget_member *member)
 {
     loch_pool_info info;
-    if (budget_grant_look(member, &info) != LOCH_OK) return;
+    if (lochi_budget_grant_look(member, &info) != LOCH_OK) return;
     const uint64_t held = info.reserved_bytes, chunk = member->chunk;
     uint64_t keep = held + 2 * chunk > member->minimum ? held + 2 * chunk : member->minimum;
     if (held + chunk >= member->prepared || member->granted < member->prepared) member->prepared = 0; /* used or lent */
     if (keep < member->prepared) keep = member->prepared;
     if (member->granted > keep && member->granted - keep >= chunk) {
-        if (!budget_grant_is_recent(member)) budget_grant_lower(member, keep, false);
+        if (!lochi_budget_grant_is_recent(member)) lochi_budget_grant_lower(member, keep, false);
     } else if (member->granted < member->limit &&
                (member->granted < held + chunk || member->granted < member->minimum)) {
-        (void)budget_grant_raise(member, member->granted, keep < member->limit ? keep : member->limit, false, false);
+        (void)lochi_budget_grant_raise(member, member->granted, keep < member->limit ? keep : member->limit, false,
+                                       false);
     }
 }

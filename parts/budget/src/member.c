@@ -11,14 +11,17 @@
 
 #define MEMBER_STEP_BYTES ((uint64_t)2 << 20) /* by which a pool may round up: more of it with each stage */
 #define MEMBER_TRIES 3                        /* for a pool that grows while it joins */
+#define MEMBER_ASKS 4                         /* tries of one request that has reached the grant */
 
 /* --- requests that have reached the grant --- */
 
-/* What the stages of one request know of each other: they are called one after the other on the thread of the
- * request. */
+/* The request that the calling thread has asked for last. The pool calls again after each attempt that has failed, and
+ * each call is a further try. */
 static _Thread_local struct {
     const loch_budget_member *member;
     uint64_t deadline_ns;
+    uint32_t attempts; /* of the request, when the thread asked; 0 if the request has ended */
+    unsigned number;   /* of the try */
     bool has_failed;
 } member_request;
 
@@ -40,60 +43,72 @@ static size_t member_give_up(loch_status why)
 /* Answers a request that the grant would allow, if it is the pool's limit that failed it: another thread has raised the
  * grant meanwhile, or was faster to use it. It is tried again, later with more room. Otherwise another limit
  * failed it. */
-static size_t member_try_again(const budget_stage *stage, size_t bytes, uint64_t wish, loch_status why)
+static size_t member_try_again(loch_budget_member *member, unsigned number, size_t bytes, uint64_t wish,
+                               loch_status why)
 {
-    loch_budget_member *member = stage->member;
     if (why != LOCH_E_LIMIT && why != LOCH_E_FRAGMENTED) return 0;
-    if (!stage->number) return bytes;
-    if (!budget_grant_is_recent(member)) return 0;
+    if (!number) return bytes;
+    if (!lochi_budget_grant_is_recent(member)) return 0;
     pthread_mutex_lock(&member->mutex);
-    (void)budget_grant_raise(member, member->granted, wish, false, false);
+    (void)lochi_budget_grant_raise(member, member->granted, wish, false, false);
     pthread_mutex_unlock(&member->mutex);
     return bytes;
 }
 
-/* The first stage takes all that the request needs if that is free; otherwise waits for the bytes that are missing if
- * the pool maps all its free memory where it is needed. Later stages wait for everything. */
-static size_t member_ask(const budget_stage *stage, size_t bytes, const loch_pool_info *info, loch_status why)
+/* The first try takes all that the request needs if that is free; otherwise waits for the bytes that are missing if
+ * the pool maps all its free memory where it is needed. Later ones wait for everything. */
+static size_t member_ask(loch_budget_member *member, unsigned number, size_t bytes, const loch_pool_info *info,
+                         loch_status why)
 {
-    loch_budget_member *member = stage->member;
     const uint64_t exact = info->reserved_bytes + member_round(member, bytes);
-    const uint64_t rounding = member->granule + stage->number * (MEMBER_STEP_BYTES + member->granule);
+    const uint64_t rounding = member->granule + number * (MEMBER_STEP_BYTES + member->granule);
     const bool is_over = exact <= member->limit && exact + rounding > member->limit; /* the last bytes of the budget */
     const uint64_t all = is_over ? member->limit : exact + rounding;
-    const uint64_t wish = all + member->chunk + 4 * (uint64_t)stage->number * bytes; /* other threads ask too */
+    const uint64_t wish = all + member->chunk + 4 * (uint64_t)number * bytes; /* other threads ask too */
     const uint64_t missing = bytes > info->free_bytes ? bytes - info->free_bytes : 0;
     const uint64_t least = info->reserved_bytes + member_round(member, missing);
     pthread_mutex_lock(&member->mutex);
     const uint64_t granted = member->granted;
     loch_status status = LOCH_E_LIMIT;
-    if (all > granted) status = budget_grant_raise(member, all, wish, false, false);
+    if (all > granted) status = lochi_budget_grant_raise(member, all, wish, false, false);
     pthread_mutex_unlock(&member->mutex);
-    if (all <= granted) return member_try_again(stage, bytes, wish, why);
+    if (all <= granted) return member_try_again(member, number, bytes, wish, why);
     if (status == LOCH_OK) return bytes;
     if (status != LOCH_E_LIMIT) return member_give_up(why);
-    if (!stage->number && least <= granted) return 0; /* the pool cannot use its free memory: the next stage asks */
-    const uint64_t need = stage->number ? all : least;
-    status = budget_grant_get(member, need, need, member_request.deadline_ns);
+    if (!number && least <= granted) return 0; /* the pool cannot use its free memory: the next try asks */
+    const uint64_t need = number ? all : least;
+    status = lochi_budget_grant_get(member, need, need, member_request.deadline_ns);
     return status == LOCH_OK ? bytes : member_give_up(why);
+}
+
+/* Tells whether the thread asks again for the request that it has asked for last: right after one more attempt. */
+static bool member_asks_again(const loch_budget_member *member, const loch_error *why)
+{
+    return member_request.member == member && member_request.attempts && why->attempts == member_request.attempts + 1;
 }
 
 static size_t member_pressure(loch_allocator *allocator, size_t bytes, void *user)
 {
     (void)allocator;
-    const budget_stage *stage = user;
-    loch_budget_member *member = stage->member;
+    loch_budget_member *member = user;
     const loch_error why = *loch_error_get();
-    loch_pool_info info;
-    if (budget_state_is_forked(member->budget)) return 0;
-    if (!stage->number) {
-        member_request.member = member;
-        member_request.deadline_ns = budget_grant_now_ns() + member->budget->wait_ns;
-        member_request.has_failed = false;
+    size_t freed = 0;
+    if (lochi_budget_state_is_forked(member->budget) || bytes > UINT64_MAX / 64) return 0;
+    if (member_asks_again(member, &why)) {
+        member_request.number++;
+    } else {
+        member_request.deadline_ns = lochi_budget_grant_now_ns() + member->budget->wait_ns;
+        member_request.number = 0;
     }
-    if (member_request.member != member || member_request.has_failed) return 0;
-    if (bytes > UINT64_MAX / 64 || budget_grant_look(member, &info) != LOCH_OK) return 0;
-    const size_t freed = member_ask(stage, bytes, &info, why.status);
+    member_request.member = member;
+    member_request.has_failed = false;
+    for (; !freed && !member_request.has_failed && member_request.number < MEMBER_ASKS; member_request.number++) {
+        loch_pool_info info;
+        if (lochi_budget_grant_look(member, &info) != LOCH_OK) break;
+        freed = member_ask(member, member_request.number, bytes, &info, why.status);
+        if (freed) break;
+    }
+    member_request.attempts = freed ? why.attempts : 0;
     if (!freed && !member_request.has_failed && why.status != LOCH_OK)
         (void)loch_error_set(why.status, why.driver, why.driver_code, "%s", why.sentence);
     return freed;
@@ -103,7 +118,7 @@ static void member_observe(loch_range_event event, const loch_range *range, void
 {
     (void)event;
     (void)range;
-    budget_service_note(user);
+    lochi_budget_service_note(user);
 }
 
 /* --- create --- */
@@ -154,20 +169,20 @@ static loch_status member_enter_in(loch_budget_member *member, const loch_budget
     uint32_t weight = 1;
     budget_slot slot;
     char holders[128];
-    loch_status status = budget_table_read(file, table);
+    loch_status status = lochi_budget_table_read(file, table);
     if (status == LOCH_OK) status = member_read_options(member, options, &table->head, info, &weight);
     if (status != LOCH_OK) return status;
-    (void)budget_table_reap(file, &member->budget->self, table);
-    const uint64_t promised = budget_rules_sum(table).promised;
+    (void)lochi_budget_table_reap(file, &member->budget->self, table);
+    const uint64_t promised = lochi_budget_rules_sum(table).promised;
     if (promised > table->head.total || member->minimum > table->head.total - promised) {
-        budget_text_holders(table, holders, sizeof holders);
+        lochi_budget_text_holders(table, holders, sizeof holders);
         return loch_error_set(LOCH_E_LIMIT, NULL, 0,
                               "budget \"%.24s\" of %s has promised %s, and has no minimum of %s: %s", table->head.name,
                               BUDGET_SIZE(table->head.total), BUDGET_SIZE(promised), BUDGET_SIZE(member->minimum),
                               holders);
     }
     member_fill_slot(member, weight, &slot);
-    return budget_table_enter(file, table, &slot, &member->index);
+    return lochi_budget_table_enter(file, table, &slot, &member->index);
 }
 
 static loch_status member_enter(loch_budget_member *member, const loch_budget_member_options *options,
@@ -176,10 +191,10 @@ static loch_status member_enter(loch_budget_member *member, const loch_budget_me
     budget_file *file = &member->budget->file;
     budget_table *table = malloc(sizeof *table);
     if (!table) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
-    loch_status status = budget_file_lock(file, BUDGET_PATIENCE_NS);
+    loch_status status = lochi_budget_file_lock(file, BUDGET_PATIENCE_NS);
     if (status == LOCH_OK) {
         status = member_enter_in(member, options, info, table);
-        budget_file_unlock(file);
+        lochi_budget_file_unlock(file);
     }
     free(table);
     return status;
@@ -188,16 +203,16 @@ static loch_status member_enter(loch_budget_member *member, const loch_budget_me
 /* Gets a grant for what the pool holds already, which may grow until it has its limit. */
 static loch_status member_cover(loch_budget_member *member)
 {
-    const uint64_t deadline = budget_grant_now_ns() + member->budget->wait_ns;
+    const uint64_t deadline = lochi_budget_grant_now_ns() + member->budget->wait_ns;
     for (int i = 0; i < MEMBER_TRIES; i++) {
         loch_pool_info info;
-        loch_status status = budget_grant_look(member, &info);
+        loch_status status = lochi_budget_grant_look(member, &info);
         if (status != LOCH_OK) return status;
         if (i && info.reserved_bytes <= member->granted) return LOCH_OK;
         const uint64_t ahead = info.reserved_bytes + member->chunk;
-        status =
-            budget_grant_get(member, info.reserved_bytes, ahead > member->minimum ? ahead : member->minimum, deadline);
-        if (status == LOCH_OK) status = loch_pool_set_limit(member->pool, member->granted ? member->granted : 1);
+        status = lochi_budget_grant_get(member, info.reserved_bytes, ahead > member->minimum ? ahead : member->minimum,
+                                        deadline);
+        if (status == LOCH_OK) status = lochi_budget_grant_apply(member);
         if (status != LOCH_OK) return status;
     }
     return LOCH_OK;
@@ -205,15 +220,11 @@ static loch_status member_cover(loch_budget_member *member)
 
 static loch_status member_hook(loch_budget_member *member)
 {
-    loch_status status = LOCH_OK;
-    for (unsigned i = 0; i < BUDGET_STAGES && status == LOCH_OK; i++) {
-        member->stages[i] = (budget_stage){member, i};
-        status = loch_allocator_add_pressure(member->pool, member_pressure, &member->stages[i]);
-        member->stages_added += status == LOCH_OK;
-    }
+    loch_status status = loch_allocator_add_pressure(member->pool, member_pressure, member);
+    member->has_pressure = status == LOCH_OK;
     if (status == LOCH_OK) status = loch_observer_add(loch_allocator_get_device(member->pool), member_observe, member);
     member->has_observer = status == LOCH_OK;
-    return status == LOCH_OK ? budget_service_start(member) : status;
+    return status == LOCH_OK ? lochi_budget_service_start(member) : status;
 }
 
 static loch_status member_build(loch_budget_member *member, loch_allocator *pool, const char *name,
@@ -242,13 +253,13 @@ loch_status loch_budget_member_create(loch_budget *budget, loch_allocator *pool,
     if (!out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no place for the member");
     *out = NULL;
     if (!budget || !pool) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a member needs a budget and a pool");
-    if (budget_state_is_forked(budget)) return budget_state_refuse();
+    if (lochi_budget_state_is_forked(budget)) return lochi_budget_state_refuse();
     if (budget->is_looking)
         return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "budget \"%s\" is open to look, not to join",
                               budget->file.name);
     loch_budget_member *member = calloc(1, sizeof *member);
     if (!member) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a member of a budget");
-    const int cancel = budget_cancel_hold();
+    const int cancel = lochi_budget_cancel_hold();
     pthread_mutex_init(&member->mutex, NULL);
     member->budget = budget;
     member->index = BUDGET_SLOTS;
@@ -262,33 +273,32 @@ loch_status loch_budget_member_create(loch_budget *budget, loch_allocator *pool,
         loch_budget_member_destroy(member);
         (void)loch_error_set(status, saved.driver, saved.driver_code, "%s", saved.sentence);
     }
-    budget_cancel_restore(cancel);
+    lochi_budget_cancel_restore(cancel);
     return status;
 }
 
 void loch_budget_member_destroy(loch_budget_member *member)
 {
     if (!member) return;
-    const int cancel = budget_cancel_hold();
-    const bool is_forked = budget_state_is_forked(member->budget);
+    const int cancel = lochi_budget_cancel_hold();
+    const bool is_forked = lochi_budget_state_is_forked(member->budget);
     budget_file *file = &member->budget->file;
-    for (size_t i = 0; i < member->stages_added; i++)
-        (void)!loch_allocator_remove_pressure(member->pool, member_pressure, &member->stages[i]);
+    if (member->has_pressure) (void)!loch_allocator_remove_pressure(member->pool, member_pressure, member);
     if (member->has_observer)
         (void)!loch_observer_remove(loch_allocator_get_device(member->pool), member_observe, member);
     if (!is_forked) {
-        budget_service_stop(member);
+        lochi_budget_service_stop(member);
         if (member->index < BUDGET_SLOTS) (void)!loch_pool_set_limit(member->pool, (size_t)member->old_limit);
-        if (member->index < BUDGET_SLOTS && budget_file_lock(file, BUDGET_PATIENCE_NS) == LOCH_OK) {
-            budget_table_leave(file, member->index);
-            budget_file_unlock(file);
+        if (member->index < BUDGET_SLOTS && lochi_budget_file_lock(file, BUDGET_PATIENCE_NS) == LOCH_OK) {
+            lochi_budget_table_leave(file, member->index);
+            lochi_budget_file_unlock(file);
         }
         pthread_mutex_destroy(&member->mutex);
     }
     loch_allocator_release(member->pool);
     loch_budget_close(member->budget);
     free(member);
-    budget_cancel_restore(cancel);
+    lochi_budget_cancel_restore(cancel);
 }
 
 /* --- further calls --- */
@@ -297,18 +307,19 @@ loch_status loch_budget_member_prepare(loch_budget_member *member, size_t bytes)
 {
     loch_pool_info info;
     if (!member) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no member");
-    if (budget_state_is_forked(member->budget)) return budget_state_refuse();
-    const int cancel = budget_cancel_hold();
-    loch_status status = budget_grant_look(member, &info);
+    if (lochi_budget_state_is_forked(member->budget)) return lochi_budget_state_refuse();
+    const int cancel = lochi_budget_cancel_hold();
+    loch_status status = lochi_budget_grant_look(member, &info);
     if (status == LOCH_OK && bytes > SIZE_MAX - info.reserved_bytes)
         status = loch_error_set(LOCH_E_OVERFLOW, NULL, 0, "more bytes than there are addresses");
     const uint64_t need = info.reserved_bytes + bytes;
-    if (status == LOCH_OK) status = budget_grant_get(member, need, 0, budget_grant_now_ns() + member->budget->wait_ns);
+    if (status == LOCH_OK)
+        status = lochi_budget_grant_get(member, need, 0, lochi_budget_grant_now_ns() + member->budget->wait_ns);
     if (status == LOCH_OK) {
         pthread_mutex_lock(&member->mutex);
         if (member->prepared < need) member->prepared = need;
         pthread_mutex_unlock(&member->mutex);
     }
-    budget_cancel_restore(cancel);
+    lochi_budget_cancel_restore(cancel);
     return status;
 }

@@ -8,14 +8,6 @@
 #include "table.h"
 #include <loch/budget.h>
 
-#define BUDGET_STAGES 4 /* tries of one request that has reached the grant */
-
-/* One entry in the list of the pool's pressure functions. They are called in order, each once for a request. */
-typedef struct budget_stage {
-    loch_budget_member *member;
-    unsigned number;
-} budget_stage;
-
 struct loch_budget_member {
     loch_budget *budget;  /* counted */
     loch_allocator *pool; /* counted; no wrapper */
@@ -36,48 +28,50 @@ struct loch_budget_member {
 
     /* The thread. The observer sets `is_dirty`, and rings only if the thread sleeps. */
     _Atomic bool is_dirty, is_awake, is_ending;
-    bool has_thread, has_observer;
-    size_t stages_added;
+    bool has_thread, has_observer, has_pressure;
     pthread_t thread;
-    budget_stage stages[BUDGET_STAGES];
 };
 
-/* --- grant.c: all but budget_grant_get with the member's mutex held --- */
+/* --- grant.c: all but lochi_budget_grant_get with the member's mutex held --- */
 
 /* Figures of the pool. */
-loch_status budget_grant_look(const loch_budget_member *member, loch_pool_info *info);
+loch_status lochi_budget_grant_look(const loch_budget_member *member, loch_pool_info *info);
 
 /* Raises the grant to `need` at least, and to `wish` if no member waits. E_LIMIT if the budget does not have it now;
  * with `is_asking` others were asked to give back. Writes the sentence only if `is_told`. */
-loch_status budget_grant_raise(loch_budget_member *member, uint64_t need, uint64_t wish, bool is_asking, bool is_told);
+loch_status lochi_budget_grant_raise(loch_budget_member *member, uint64_t need, uint64_t wish, bool is_asking,
+                                     bool is_told);
+
+/* Makes the grant the limit of the pool. */
+loch_status lochi_budget_grant_apply(const loch_budget_member *member);
 
 /* Tells whether the grant was raised a moment ago: then a request may be about to use it. */
-bool budget_grant_is_recent(const loch_budget_member *member);
+bool lochi_budget_grant_is_recent(const loch_budget_member *member);
 
 /* Lowers the grant to `aim`, or as far as the pool can go. With `is_trimming` the pool gives free memory back. */
-void budget_grant_lower(loch_budget_member *member, uint64_t aim, bool is_trimming);
+void lochi_budget_grant_lower(loch_budget_member *member, uint64_t aim, bool is_trimming);
 
 /* Writes figures of the pool to the file, if they have changed. With the file's lock. */
-void budget_grant_tell(loch_budget_member *member, const loch_pool_info *info);
+void lochi_budget_grant_tell(loch_budget_member *member, const loch_pool_info *info);
 
 /* Answers what others have asked for. */
-void budget_grant_answer(loch_budget_member *member);
+void lochi_budget_grant_answer(loch_budget_member *member);
 
 /* Keeps the grant a chunk ahead of the pool, and gives back what is much more. */
-void budget_grant_settle(loch_budget_member *member);
+void lochi_budget_grant_settle(loch_budget_member *member);
 
 /* Raises the grant, and waits for others until `deadline_ns`. Without the mutex. */
-loch_status budget_grant_get(loch_budget_member *member, uint64_t need, uint64_t wish, uint64_t deadline_ns);
+loch_status lochi_budget_grant_get(loch_budget_member *member, uint64_t need, uint64_t wish, uint64_t deadline_ns);
 
 /* Returns the time that deadlines are in. */
-uint64_t budget_grant_now_ns(void);
+uint64_t lochi_budget_grant_now_ns(void);
 
 /* --- service.c --- */
 
-loch_status budget_service_start(loch_budget_member *member);
-void budget_service_stop(loch_budget_member *member);
+loch_status lochi_budget_service_start(loch_budget_member *member);
+void lochi_budget_service_stop(loch_budget_member *member);
 
 /* Notes that the pool may have taken or given back memory. Takes no lock. */
-void budget_service_note(loch_budget_member *member);
+void lochi_budget_service_note(loch_budget_member *member);
 
 #endif

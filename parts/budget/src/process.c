@@ -58,7 +58,7 @@ static int process_read(int64_t pid, process_stat *out)
     return process_parse(text, out) ? 0 : EIO;
 }
 
-budget_process budget_process_self(void)
+budget_process lochi_budget_process_self(void)
 {
     static _Atomic uint64_t image; /* the same for all budgets of the process */
     budget_process self = {.pid = getpid()};
@@ -73,7 +73,7 @@ budget_process budget_process_self(void)
     return self;
 }
 
-budget_life budget_process_look(const budget_process *self, const budget_process *other)
+budget_life lochi_budget_process_look(const budget_process *self, const budget_process *other)
 {
     process_stat now = {0};
     if (!self->space || self->space != other->space || !self->start || !other->start) return BUDGET_UNKNOWN;

@@ -22,10 +22,10 @@ typedef enum budget_life {
 } budget_life;
 
 /* Reads what names the calling process. Members that the system does not tell are 0. */
-budget_process budget_process_self(void);
+budget_process lochi_budget_process_self(void);
 
 /* Tells whether a process lives. It is dead when the system has closed its files, and not before: then the memory that
  * it had on a device is free. */
-budget_life budget_process_look(const budget_process *self, const budget_process *other);
+budget_life lochi_budget_process_look(const budget_process *self, const budget_process *other);
 
 #endif

@@ -31,7 +31,7 @@ static uint64_t rules_weight(const budget_slot *slot)
     return slot->weight ? rules_least(slot->weight, BUDGET_WEIGHT_MAX) : 1;
 }
 
-budget_sums budget_rules_sum(const budget_table *table)
+budget_sums lochi_budget_rules_sum(const budget_table *table)
 {
     budget_sums sums = {0};
     for (size_t i = 0; i < table->head.high; i++) {
@@ -45,9 +45,9 @@ budget_sums budget_rules_sum(const budget_table *table)
     return sums;
 }
 
-uint64_t budget_rules_room(const budget_table *table)
+uint64_t lochi_budget_rules_room(const budget_table *table)
 {
-    return rules_less(table->head.total, budget_rules_sum(table).kept);
+    return rules_less(table->head.total, lochi_budget_rules_sum(table).kept);
 }
 
 /* Returns `bytes` times part / whole. Weights are bounded, so nothing overflows; part <= whole. */
@@ -63,9 +63,9 @@ static uint64_t rules_share_of(const budget_table *table, const budget_sums *sum
     return rules_least(rules_add(slot->minimum, part), slot->limit);
 }
 
-uint64_t budget_rules_share(const budget_table *table, size_t index)
+uint64_t lochi_budget_rules_share(const budget_table *table, size_t index)
 {
-    const budget_sums sums = budget_rules_sum(table);
+    const budget_sums sums = lochi_budget_rules_sum(table);
     return rules_share_of(table, &sums, &table->slots[index]);
 }
 
@@ -83,10 +83,10 @@ static uint64_t rules_owed(const budget_table *table, const budget_sums *sums, s
     return owed;
 }
 
-uint64_t budget_rules_most(const budget_table *table, size_t index)
+uint64_t lochi_budget_rules_most(const budget_table *table, size_t index)
 {
     const budget_slot *slot = &table->slots[index];
-    const budget_sums sums = budget_rules_sum(table);
+    const budget_sums sums = lochi_budget_rules_sum(table);
     const uint64_t limit = rules_most_of(slot->limit, slot->granted);
     uint64_t most = slot->granted;
     if (most < slot->minimum) {
@@ -99,18 +99,18 @@ uint64_t budget_rules_most(const budget_table *table, size_t index)
     return rules_least(rules_add(most, rules_add(below, above)), limit);
 }
 
-bool budget_rules_has_waiting(const budget_table *table, size_t index)
+bool lochi_budget_rules_has_waiting(const budget_table *table, size_t index)
 {
     for (size_t i = 0; i < table->head.high; i++)
         if (i != index && table->slots[i].kind == BUDGET_SLOT_MEMBER && table->slots[i].wanted) return true;
     return false;
 }
 
-uint64_t budget_rules_floor(const budget_table *table, size_t index, budget_level level)
+uint64_t lochi_budget_rules_floor(const budget_table *table, size_t index, budget_level level)
 {
     const budget_slot *slot = &table->slots[index];
     if (level == BUDGET_LEVEL_MINIMUM) return slot->minimum;
-    const uint64_t share = budget_rules_share(table, index);
+    const uint64_t share = lochi_budget_rules_share(table, index);
     if (level == BUDGET_LEVEL_SHARE && slot->granted > share) return rules_most_of(share, slot->minimum);
     return rules_most_of(slot->held, slot->minimum);
 }
@@ -120,21 +120,21 @@ uint64_t budget_rules_floor(const budget_table *table, size_t index, budget_leve
 static uint64_t rules_missing(const budget_table *table, size_t index, uint64_t target)
 {
     const budget_slot *slot = &table->slots[index];
-    const uint64_t missing = rules_less(rules_least(target, slot->limit), budget_rules_most(table, index));
+    const uint64_t missing = rules_less(rules_least(target, slot->limit), lochi_budget_rules_most(table, index));
     if (!missing || target <= slot->minimum) return missing;
-    return rules_add(missing, rules_less(budget_rules_sum(table).kept, table->head.total));
+    return rules_add(missing, rules_less(lochi_budget_rules_sum(table).kept, table->head.total));
 }
 
-budget_wish budget_rules_ask(const budget_table *table, size_t index, uint64_t target, size_t other)
+budget_wish lochi_budget_rules_ask(const budget_table *table, size_t index, uint64_t target, size_t other)
 {
     const budget_slot *slot = &table->slots[index], *asked = &table->slots[other];
     budget_wish wish = {.level = BUDGET_LEVEL_SLACK};
     if (other == index || asked->kind != BUDGET_SLOT_MEMBER) return wish;
     if (target <= slot->minimum)
         wish.level = BUDGET_LEVEL_MINIMUM;
-    else if (target <= budget_rules_share(table, index))
+    else if (target <= lochi_budget_rules_share(table, index))
         wish.level = BUDGET_LEVEL_SHARE;
-    const uint64_t can = rules_less(asked->granted, budget_rules_floor(table, other, wish.level));
+    const uint64_t can = rules_less(asked->granted, lochi_budget_rules_floor(table, other, wish.level));
     wish.bytes = rules_least(rules_missing(table, index, target), can);
     return wish;
 }

@@ -15,19 +15,19 @@ typedef struct budget_sums {
     uint64_t weight;
 } budget_sums;
 
-budget_sums budget_rules_sum(const budget_table *table);
+budget_sums lochi_budget_rules_sum(const budget_table *table);
 
 /* Returns the bytes that can be borrowed. */
-uint64_t budget_rules_room(const budget_table *table);
+uint64_t lochi_budget_rules_room(const budget_table *table);
 
 /* Returns the fair share of a member: its minimum, and its part of what is not promised; at most its limit. */
-uint64_t budget_rules_share(const budget_table *table, size_t index);
+uint64_t lochi_budget_rules_share(const budget_table *table, size_t index);
 
 /* Returns the largest grant that a member may have now; at least the present one. */
-uint64_t budget_rules_most(const budget_table *table, size_t index);
+uint64_t lochi_budget_rules_most(const budget_table *table, size_t index);
 
 /* Returns whether any other member waits for memory. */
-bool budget_rules_has_waiting(const budget_table *table, size_t index);
+bool lochi_budget_rules_has_waiting(const budget_table *table, size_t index);
 
 /* What one member is asked for on behalf of another. */
 typedef struct budget_wish {
@@ -36,9 +36,9 @@ typedef struct budget_wish {
 } budget_wish;
 
 /* Returns what to ask the member `other` for, so that the member `index` gets a grant of `target`. */
-budget_wish budget_rules_ask(const budget_table *table, size_t index, uint64_t target, size_t other);
+budget_wish lochi_budget_rules_ask(const budget_table *table, size_t index, uint64_t target, size_t other);
 
 /* Returns the lowest grant to which a member goes down when it is asked at this level, whatever it holds. */
-uint64_t budget_rules_floor(const budget_table *table, size_t index, budget_level level);
+uint64_t lochi_budget_rules_floor(const budget_table *table, size_t index, budget_level level);
 
 #endif

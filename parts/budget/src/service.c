@@ -7,19 +7,19 @@
 #define SERVICE_LOOK_NS 1000000000u
 #define SERVICE_NAP_NS 1000000u /* notes of the observer that come closer are taken together */
 
-void budget_service_note(loch_budget_member *member)
+void lochi_budget_service_note(loch_budget_member *member)
 {
     atomic_store(&member->is_dirty, true);
-    if (!atomic_load(&member->is_awake) && !budget_state_is_forked(member->budget))
-        budget_file_ring(&member->budget->file, BUDGET_PLACE(member->index, bell));
+    if (!atomic_load(&member->is_awake) && !lochi_budget_state_is_forked(member->budget))
+        lochi_budget_file_ring(&member->budget->file, BUDGET_PLACE(member->index, bell));
 }
 
 static void service_work(loch_budget_member *member)
 {
     atomic_store(&member->is_dirty, false);
     pthread_mutex_lock(&member->mutex);
-    budget_grant_answer(member);
-    budget_grant_settle(member);
+    lochi_budget_grant_answer(member);
+    lochi_budget_grant_settle(member);
     pthread_mutex_unlock(&member->mutex);
 }
 
@@ -29,18 +29,18 @@ static void *service_run(void *user)
     const budget_file *file = &member->budget->file;
     const size_t bell = BUDGET_PLACE(member->index, bell);
     while (!atomic_load(&member->is_ending)) {
-        const uint32_t heard = budget_file_hear(file, bell); /* before the work: what rings later is seen later */
+        const uint32_t heard = lochi_budget_file_hear(file, bell); /* before the work: what rings later is seen later */
         atomic_store(&member->is_awake, true);
         service_work(member);
-        if (!atomic_load(&member->is_ending)) budget_file_sleep(file, bell, heard, SERVICE_NAP_NS);
+        if (!atomic_load(&member->is_ending)) lochi_budget_file_sleep(file, bell, heard, SERVICE_NAP_NS);
         atomic_store(&member->is_awake, false);
         if (!atomic_load(&member->is_dirty) && !atomic_load(&member->is_ending))
-            budget_file_sleep(file, bell, heard, SERVICE_LOOK_NS);
+            lochi_budget_file_sleep(file, bell, heard, SERVICE_LOOK_NS);
     }
     return NULL;
 }
 
-loch_status budget_service_start(loch_budget_member *member)
+loch_status lochi_budget_service_start(loch_budget_member *member)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -51,11 +51,11 @@ loch_status budget_service_start(loch_budget_member *member)
     return error ? loch_error_set(LOCH_E_HOST_MEMORY, "system", error, "no thread for a member of a budget") : LOCH_OK;
 }
 
-void budget_service_stop(loch_budget_member *member)
+void lochi_budget_service_stop(loch_budget_member *member)
 {
     if (!member->has_thread) return;
     atomic_store(&member->is_ending, true);
-    budget_file_ring(&member->budget->file, BUDGET_PLACE(member->index, bell));
+    lochi_budget_file_ring(&member->budget->file, BUDGET_PLACE(member->index, bell));
     pthread_join(member->thread, NULL);
     member->has_thread = false;
 }

@@ -25,7 +25,7 @@ static void state_child(void)
         next = budget->next;
         budget->next = NULL;
         budget->link = NULL;
-        budget_file_close(&budget->file);
+        lochi_budget_file_close(&budget->file);
     }
     state_list = NULL;
     pthread_mutex_unlock(&state_lock);
@@ -36,7 +36,7 @@ static void state_watch_forks(void)
     (void)pthread_atfork(state_prepare, state_parent, state_child);
 }
 
-void budget_state_add(loch_budget *budget)
+void lochi_budget_state_add(loch_budget *budget)
 {
     pthread_once(&state_once, state_watch_forks);
     pthread_mutex_lock(&state_lock);
@@ -48,7 +48,7 @@ void budget_state_add(loch_budget *budget)
     pthread_mutex_unlock(&state_lock);
 }
 
-void budget_state_remove(loch_budget *budget)
+void lochi_budget_state_remove(loch_budget *budget)
 {
     pthread_mutex_lock(&state_lock);
     if (budget->link) {
@@ -59,24 +59,24 @@ void budget_state_remove(loch_budget *budget)
     pthread_mutex_unlock(&state_lock);
 }
 
-bool budget_state_is_forked(const loch_budget *budget)
+bool lochi_budget_state_is_forked(const loch_budget *budget)
 {
     return budget->epoch != state_epoch;
 }
 
-loch_status budget_state_refuse(void)
+loch_status lochi_budget_state_refuse(void)
 {
     return loch_error_set(LOCH_E_FORKED, NULL, 0, "the budget was opened before a fork: open it again in the child");
 }
 
-int budget_cancel_hold(void)
+int lochi_budget_cancel_hold(void)
 {
     int state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     return state;
 }
 
-void budget_cancel_restore(int state)
+void lochi_budget_cancel_restore(int state)
 {
     pthread_setcancelstate(state, NULL);
 }

@@ -21,18 +21,18 @@ struct loch_budget {
 };
 
 /* Enters a budget in the list of the process, and removes it. */
-void budget_state_add(loch_budget *budget);
-void budget_state_remove(loch_budget *budget);
+void lochi_budget_state_add(loch_budget *budget);
+void lochi_budget_state_remove(loch_budget *budget);
 
 /* Tells whether a budget was opened before the last fork. */
-bool budget_state_is_forked(const loch_budget *budget);
+bool lochi_budget_state_is_forked(const loch_budget *budget);
 
 /* Fails with E_FORKED. */
-loch_status budget_state_refuse(void);
+loch_status lochi_budget_state_refuse(void);
 
 /* Disable cancellation of the thread, and restore it: system calls that are made with a lock must not end the
  * thread. */
-int budget_cancel_hold(void);
-void budget_cancel_restore(int state);
+int lochi_budget_cancel_hold(void);
+void lochi_budget_cancel_restore(int state);
 
 #endif

@@ -20,19 +20,19 @@ static int sweep_choose(const struct dirent *entry)
 static bool sweep_one(const char *path)
 {
     budget_file file;
-    const budget_process self = budget_process_self();
+    const budget_process self = lochi_budget_process_self();
     bool is_gone = false;
     budget_table *table = malloc(sizeof *table);
-    if (table && budget_file_begin(&file, path) == LOCH_OK) {
-        if (budget_file_open(&file) == LOCH_OK && budget_file_lock(&file, 0) == LOCH_OK) {
-            if (budget_table_read(&file, table) == LOCH_OK) {
-                (void)budget_table_reap(&file, &self, table);
-                is_gone = !budget_table_is_taken(table);
-                if (is_gone) budget_table_remove(&file);
+    if (table && lochi_budget_file_begin(&file, path) == LOCH_OK) {
+        if (lochi_budget_file_open(&file) == LOCH_OK && lochi_budget_file_lock(&file, 0) == LOCH_OK) {
+            if (lochi_budget_table_read(&file, table) == LOCH_OK) {
+                (void)lochi_budget_table_reap(&file, &self, table);
+                is_gone = !lochi_budget_table_is_taken(table);
+                if (is_gone) lochi_budget_table_remove(&file);
             }
-            budget_file_unlock(&file);
+            lochi_budget_file_unlock(&file);
         }
-        budget_file_end(&file);
+        lochi_budget_file_end(&file);
     }
     free(table);
     return is_gone;
@@ -43,7 +43,7 @@ static loch_status sweep_walk(const char *except, loch_budget_visitor *visitor, 
     char folder[64], path[sizeof folder + sizeof((struct dirent *)0)->d_name + 1];
     struct dirent **entries;
     loch_status status = LOCH_OK;
-    budget_folder_path(folder, sizeof folder);
+    lochi_budget_folder_path(folder, sizeof folder);
     const int count = scandir(folder, &entries, sweep_choose, alphasort);
     for (int i = 0; i < count; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
@@ -55,7 +55,7 @@ static loch_status sweep_walk(const char *except, loch_budget_visitor *visitor, 
     return status;
 }
 
-void budget_sweep(const char *path)
+void lochi_budget_sweep(const char *path)
 {
     (void)sweep_walk(path, NULL, NULL);
 }
@@ -63,8 +63,8 @@ void budget_sweep(const char *path)
 loch_status loch_budget_walk(loch_budget_visitor *visitor, void *user)
 {
     if (!visitor) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a walk needs a visitor");
-    const int cancel = budget_cancel_hold();
+    const int cancel = lochi_budget_cancel_hold();
     const loch_status status = sweep_walk(NULL, visitor, user);
-    budget_cancel_restore(cancel);
+    lochi_budget_cancel_restore(cancel);
     return status;
 }

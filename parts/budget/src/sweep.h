@@ -4,6 +4,6 @@
 #define BUDGET_SWEEP_H
 
 /* Removes the files in the folder of this user whose processes have all died, except the one at `path`; may be NULL. */
-void budget_sweep(const char *path);
+void lochi_budget_sweep(const char *path);
 
 #endif

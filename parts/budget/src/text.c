@@ -6,7 +6,7 @@
 
 #define TEXT_REST_BYTES 32 /* room for ", N more" */
 
-budget_size_text budget_text_size(uint64_t bytes)
+budget_size_text lochi_budget_text_size(uint64_t bytes)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     budget_size_text out;
@@ -33,7 +33,7 @@ static size_t text_find_next(const budget_table *table, const bool *done)
     return found;
 }
 
-void budget_text_holders(const budget_table *table, char *text, size_t bytes)
+void lochi_budget_text_holders(const budget_table *table, char *text, size_t bytes)
 {
     bool done[BUDGET_SLOTS] = {false};
     size_t length = 0, left = 0;

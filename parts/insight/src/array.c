@@ -9,7 +9,7 @@
 
 /* --- arrays --- */
 
-bool insight_array_reserve(insight_array *array, size_t count, size_t bytes)
+bool lochi_insight_array_reserve(insight_array *array, size_t count, size_t bytes)
 {
     if (bytes && count > SIZE_MAX / 4 / bytes) return false;
     if (count * bytes <= array->capacity_bytes) return true;
@@ -24,15 +24,15 @@ bool insight_array_reserve(insight_array *array, size_t count, size_t bytes)
     return true;
 }
 
-bool insight_array_append(insight_array *array, const void *items, size_t count, size_t bytes)
+bool lochi_insight_array_append(insight_array *array, const void *items, size_t count, size_t bytes)
 {
-    if (!insight_array_reserve(array, array->count + count, bytes)) return false;
+    if (!lochi_insight_array_reserve(array, array->count + count, bytes)) return false;
     if (count) memcpy((char *)array->data + array->count * bytes, items, count * bytes);
     array->count += count;
     return true;
 }
 
-void insight_array_free(insight_array *array)
+void lochi_insight_array_free(insight_array *array)
 {
     if (array->data) munmap(array->data, array->capacity_bytes);
     *array = (insight_array){.data = NULL};
@@ -76,7 +76,7 @@ static bool map_grow(insight_map *map)
     grown.keys = map_memory(places * sizeof *grown.keys);
     grown.values = map_memory(places * sizeof *grown.values);
     if (!grown.keys || !grown.values) {
-        insight_map_free(&grown);
+        lochi_insight_map_free(&grown);
         return false;
     }
     for (size_t i = 0; map->mask && i <= map->mask; i++) {
@@ -86,19 +86,19 @@ static bool map_grow(insight_map *map)
         grown.values[at] = map->values[i];
     }
     grown.count = grown.used = map->count;
-    insight_map_free(map);
+    lochi_insight_map_free(map);
     *map = grown;
     return true;
 }
 
-uint32_t insight_map_find(const insight_map *map, uint64_t key)
+uint32_t lochi_insight_map_find(const insight_map *map, uint64_t key)
 {
     if (!map->mask) return UINT32_MAX;
     const size_t at = map_place(map, key);
     return map->values[at] && map->values[at] != MAP_REMOVED ? map->values[at] - 1 : UINT32_MAX;
 }
 
-bool insight_map_set(insight_map *map, uint64_t key, uint32_t value)
+bool lochi_insight_map_set(insight_map *map, uint64_t key, uint32_t value)
 {
     if (2 * (map->used + 1) > map->mask && !map_grow(map)) return false;
     const size_t at = map_place(map, key);
@@ -109,7 +109,7 @@ bool insight_map_set(insight_map *map, uint64_t key, uint32_t value)
     return true;
 }
 
-uint32_t insight_map_remove(insight_map *map, uint64_t key)
+uint32_t lochi_insight_map_remove(insight_map *map, uint64_t key)
 {
     if (!map->mask) return UINT32_MAX;
     const size_t at = map_place(map, key);
@@ -120,7 +120,7 @@ uint32_t insight_map_remove(insight_map *map, uint64_t key)
     return value;
 }
 
-void insight_map_free(insight_map *map)
+void lochi_insight_map_free(insight_map *map)
 {
     if (map->keys) munmap(map->keys, (map->mask + 1) * sizeof *map->keys);
     if (map->values) munmap(map->values, (map->mask + 1) * sizeof *map->values);

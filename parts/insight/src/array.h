@@ -14,12 +14,12 @@ typedef struct insight_array {
 } insight_array;
 
 /* Makes room for `count` items of `bytes` each; new room is zero. Returns false if there is no memory. */
-bool insight_array_reserve(insight_array *array, size_t count, size_t bytes);
+bool lochi_insight_array_reserve(insight_array *array, size_t count, size_t bytes);
 
 /* Appends `count` items of `bytes` each. Returns false if there is no memory. */
-bool insight_array_append(insight_array *array, const void *items, size_t count, size_t bytes);
+bool lochi_insight_array_append(insight_array *array, const void *items, size_t count, size_t bytes);
 
-void insight_array_free(insight_array *array);
+void lochi_insight_array_free(insight_array *array);
 
 /* A hash table from 64-bit keys to 32-bit values. Open addressing; keys can be removed. */
 typedef struct insight_map {
@@ -30,14 +30,14 @@ typedef struct insight_map {
 } insight_map;
 
 /* Finds the value of a key; UINT32_MAX for none. */
-uint32_t insight_map_find(const insight_map *map, uint64_t key);
+uint32_t lochi_insight_map_find(const insight_map *map, uint64_t key);
 
 /* Sets the value of a key; values are below UINT32_MAX - 1. Returns false if there is no memory. */
-bool insight_map_set(insight_map *map, uint64_t key, uint32_t value);
+bool lochi_insight_map_set(insight_map *map, uint64_t key, uint32_t value);
 
 /* Removes a key. Returns its value; UINT32_MAX if it was not there. */
-uint32_t insight_map_remove(insight_map *map, uint64_t key);
+uint32_t lochi_insight_map_remove(insight_map *map, uint64_t key);
 
-void insight_map_free(insight_map *map);
+void lochi_insight_map_free(insight_map *map);
 
 #endif

@@ -46,7 +46,8 @@ enum {
     BINARY_WAKE,
     BINARY_FAILED,
     BINARY_UNDO,
-    BINARY_LOST
+    BINARY_LOST,
+    BINARY_RESERVE
 };
 
 /* Types of names. */
@@ -129,7 +130,7 @@ static inline const uint8_t *binary_get_leb(const uint8_t *at, const uint8_t *en
 }
 
 /* Moves a cursor to the next record of its thread. Sets `is_done` at the end. E_INVALID: the contents are wrong. */
-loch_status binary_advance(const binary_file *file, binary_cursor *cursor);
+loch_status lochi_insight_binary_advance(const binary_file *file, binary_cursor *cursor);
 
 /* Addresses from `start` to below `end`. */
 typedef struct binary_span {
@@ -150,12 +151,13 @@ typedef struct binary_names {
 
 /* Reads the names in the records between two offsets of the file. The first pass reads everything but call stacks; the
  * second reads these, with the frames and modules of the first. E_HOST_MEMORY. */
-loch_status binary_names_read(binary_names *names, size_t begin, size_t end, int pass);
+loch_status lochi_insight_binary_names_read(binary_names *names, size_t begin, size_t end, int pass);
 
 /* Returns the index of a name by its number in the file; gives it a name of its own if the file has none. E_INVALID:
  * there are more than 65536. */
-loch_status binary_names_find(binary_names *names, loch_recording_noun noun, uint64_t number, uint32_t *out);
+loch_status lochi_insight_binary_names_find(binary_names *names, loch_recording_noun noun, uint64_t number,
+                                            uint32_t *out);
 
-void binary_names_free(binary_names *names);
+void lochi_insight_binary_names_free(binary_names *names);
 
 #endif

@@ -108,7 +108,7 @@ static void decode_enter(const binary_file *file, binary_cursor *cursor)
     cursor->next = cursor->chunks[cursor->at].begin + BINARY_CHUNK_HEADER_BYTES;
 }
 
-loch_status binary_advance(const binary_file *file, binary_cursor *cursor)
+loch_status lochi_insight_binary_advance(const binary_file *file, binary_cursor *cursor)
 {
     const uint8_t *data = file->source->data;
     for (; cursor->at < cursor->count; cursor->at++, cursor->next = 0) {

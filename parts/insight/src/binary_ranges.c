@@ -33,10 +33,10 @@ static bool ranges_add(binary_ranges *ranges, const loch_recording_event *event,
     added.give_event = LOCH_RECORDING_NONE;
     taken.kind = LOCH_RECORDED_TAKE;
     taken.value = added.memory && ((uint32_t *)ranges->mappings.data)[added.memory]++ ? 0 : range->bytes;
-    taken.subject = insight_recording_add_range(ranges->recording, &added);
+    taken.subject = lochi_insight_recording_add_range(ranges->recording, &added);
     if (taken.subject == LOCH_RECORDING_NONE ||
-        insight_recording_add_event(ranges->recording, &taken) == LOCH_RECORDING_NONE ||
-        !insight_array_reserve(&ranges->live, ranges->live.count + 1, sizeof(uint32_t)))
+        lochi_insight_recording_add_event(ranges->recording, &taken) == LOCH_RECORDING_NONE ||
+        !lochi_insight_array_reserve(&ranges->live, ranges->live.count + 1, sizeof(uint32_t)))
         return false;
     const size_t place = ranges_find(ranges, added.device, added.address);
     uint32_t *live = ranges->live.data;
@@ -56,7 +56,7 @@ static bool ranges_end(binary_ranges *ranges, const loch_recording_event *event,
     const uint32_t memory = ranges_at(ranges, place)->memory;
     given.value = memory && --((uint32_t *)ranges->mappings.data)[memory] ? 0 : ranges_at(ranges, place)->bytes;
     memmove(live + place, live + place + 1, (--ranges->live.count - place) * sizeof *live);
-    const uint32_t at = insight_recording_add_event(ranges->recording, &given);
+    const uint32_t at = lochi_insight_recording_add_event(ranges->recording, &given);
     ((loch_recording_range *)ranges->recording->ranges.data)[given.subject].give_event = at;
     return at != LOCH_RECORDING_NONE;
 }
@@ -65,17 +65,17 @@ static bool ranges_end(binary_ranges *ranges, const loch_recording_event *event,
 static uint32_t ranges_memory(binary_ranges *ranges, uint64_t number)
 {
     if (!number) return 0;
-    const uint32_t found = insight_map_find(&ranges->memories, number);
+    const uint32_t found = lochi_insight_map_find(&ranges->memories, number);
     if (found != UINT32_MAX) return found;
     const uint32_t made = ranges->mappings.count ? (uint32_t)ranges->mappings.count : 1; /* 0 is not used */
-    if (!insight_array_reserve(&ranges->mappings, (size_t)made + 1, sizeof(uint32_t)) ||
-        !insight_map_set(&ranges->memories, number, made))
+    if (!lochi_insight_array_reserve(&ranges->mappings, (size_t)made + 1, sizeof(uint32_t)) ||
+        !lochi_insight_map_set(&ranges->memories, number, made))
         return UINT32_MAX;
     ranges->mappings.count = (size_t)made + 1;
     return made;
 }
 
-bool binary_ranges_take(binary_ranges *ranges, const loch_recording_event *event, const uint64_t *numbers)
+bool lochi_insight_binary_ranges_take(binary_ranges *ranges, const loch_recording_event *event, const uint64_t *numbers)
 {
     const uint32_t memory = ranges_memory(ranges, numbers[4]);
     if (memory == UINT32_MAX) return false;
@@ -108,7 +108,7 @@ static bool ranges_cut(binary_ranges *ranges, const loch_recording_event *event,
            (stop <= end || ranges_add(ranges, event, &after));
 }
 
-bool binary_ranges_give(binary_ranges *ranges, const loch_recording_event *event, const uint64_t *numbers)
+bool lochi_insight_binary_ranges_give(binary_ranges *ranges, const loch_recording_event *event, const uint64_t *numbers)
 {
     const uint64_t start = numbers[1], end = ranges_stop(start, numbers[2]);
     const uint16_t device = event->stream;
@@ -133,9 +133,9 @@ bool binary_ranges_give(binary_ranges *ranges, const loch_recording_event *event
     return true;
 }
 
-void binary_ranges_free(binary_ranges *ranges)
+void lochi_insight_binary_ranges_free(binary_ranges *ranges)
 {
-    insight_array_free(&ranges->live);
-    insight_map_free(&ranges->memories);
-    insight_array_free(&ranges->mappings);
+    lochi_insight_array_free(&ranges->live);
+    lochi_insight_map_free(&ranges->memories);
+    lochi_insight_array_free(&ranges->mappings);
 }

@@ -17,9 +17,11 @@ typedef struct binary_ranges {
 /* Add a range, and end ranges, with their events. `numbers` are device, address, bytes, kind of memory and number of
  * memory as the file has them; `event` has the time, the thread, and the index of the device as its stream. Bytes that
  * were not taken are counted as unknown. Return false if there is no memory. */
-bool binary_ranges_take(binary_ranges *ranges, const loch_recording_event *event, const uint64_t *numbers);
-bool binary_ranges_give(binary_ranges *ranges, const loch_recording_event *event, const uint64_t *numbers);
+bool lochi_insight_binary_ranges_take(binary_ranges *ranges, const loch_recording_event *event,
+                                      const uint64_t *numbers);
+bool lochi_insight_binary_ranges_give(binary_ranges *ranges, const loch_recording_event *event,
+                                      const uint64_t *numbers);
 
-void binary_ranges_free(binary_ranges *ranges);
+void lochi_insight_binary_ranges_free(binary_ranges *ranges);
 
 #endif

@@ -40,7 +40,7 @@ static loch_status read_fail(const binary_reader *reader, uint64_t place, const 
 
 static loch_status read_no_memory(const binary_reader *reader)
 {
-    return insight_no_memory(reader->source->path);
+    return lochi_insight_no_memory(reader->source->path);
 }
 
 /* --- header and chunks --- */
@@ -94,10 +94,10 @@ static loch_status read_chunks(binary_reader *reader)
             const uint64_t kind = binary_get(head + 4, 4);
             if (binary_get(head, 4) != BINARY_CHUNK_MAGIC) continue;
             if (kind == BINARY_NAMES)
-                LOCH_RETURN(binary_names_read(&reader->names, at + BINARY_CHUNK_HEADER_BYTES, end, pass));
+                LOCH_RETURN(lochi_insight_binary_names_read(&reader->names, at + BINARY_CHUNK_HEADER_BYTES, end, pass));
             if (kind != BINARY_EVENTS || pass == 2) continue;
             const binary_chunk chunk = {binary_get(head + 8, 8), at, end, (uint32_t)binary_get(head + 24, 4), is_cut};
-            if (!insight_array_append(&reader->chunks, &chunk, 1, sizeof chunk)) return read_no_memory(reader);
+            if (!lochi_insight_array_append(&reader->chunks, &chunk, 1, sizeof chunk)) return read_no_memory(reader);
         }
     if (reader->chunks.count)
         qsort(reader->chunks.data, reader->chunks.count, sizeof(binary_chunk), read_compare_chunks);
@@ -120,9 +120,10 @@ static loch_status read_threads(binary_reader *reader)
             end++;
         if (reader->cursors.count > UINT16_MAX)
             return read_fail(reader, chunks[i].begin, "there are more than 65536 threads");
-        const uint32_t thread = insight_recording_append_name(reader->recording, LOCH_RECORDING_THREAD, name, length);
+        const uint32_t thread =
+            lochi_insight_recording_append_name(reader->recording, LOCH_RECORDING_THREAD, name, length);
         const binary_cursor cursor = {.chunks = &chunks[i], .count = end - i, .thread = (uint16_t)thread};
-        if (thread == LOCH_RECORDING_NONE || !insight_array_append(&reader->cursors, &cursor, 1, sizeof cursor))
+        if (thread == LOCH_RECORDING_NONE || !lochi_insight_array_append(&reader->cursors, &cursor, 1, sizeof cursor))
             return read_no_memory(reader);
     }
     return LOCH_OK;
@@ -168,7 +169,7 @@ static loch_status read_merge(binary_reader *reader, read_visitor *visit, double
     for (uint32_t i = 0; i < reader->cursors.count; i++) {
         cursors[i] =
             (binary_cursor){.chunks = cursors[i].chunks, .count = cursors[i].count, .thread = cursors[i].thread};
-        LOCH_RETURN(binary_advance(&reader->file, &cursors[i]));
+        LOCH_RETURN(lochi_insight_binary_advance(&reader->file, &cursors[i]));
         if (!cursors[i].is_done) heap[reader->heap.count++] = i;
     }
     for (size_t i = reader->heap.count / 2; i > 0; i--)
@@ -177,7 +178,7 @@ static loch_status read_merge(binary_reader *reader, read_visitor *visit, double
         binary_cursor *cursor = &cursors[heap[0]];
         const size_t chunk = cursor->at;
         LOCH_RETURN(visit(reader, cursor));
-        LOCH_RETURN(binary_advance(&reader->file, cursor));
+        LOCH_RETURN(lochi_insight_binary_advance(&reader->file, cursor));
         if (cursor->is_done) heap[0] = heap[--reader->heap.count];
         read_sink(reader, 0);
         passed += cursor->at - chunk;
@@ -215,7 +216,7 @@ static loch_recording_block *read_block_at(const binary_reader *reader, uint32_t
 /* Returns the latest block at an address, live or not; LOCH_RECORDING_NONE. */
 static uint32_t read_find(const binary_reader *reader, uint32_t allocator, uint64_t address)
 {
-    const uint32_t found = insight_map_find(&reader->blocks, read_key(reader, allocator, address));
+    const uint32_t found = lochi_insight_map_find(&reader->blocks, read_key(reader, allocator, address));
     if (found == UINT32_MAX || !reader->file.has_addresses) return found;
     return read_block_at(reader, found)->allocator == allocator ? found : LOCH_RECORDING_NONE;
 }
@@ -233,7 +234,7 @@ static void read_drop_event(binary_reader *reader, uint32_t event)
 
 static uint32_t read_stack(const binary_reader *reader, uint64_t number)
 {
-    return insight_map_find(&reader->names.stacks, number);
+    return lochi_insight_map_find(&reader->names.stacks, number);
 }
 
 /* Adds a block that starts now, or before the start. */
@@ -243,9 +244,9 @@ static loch_status read_add_block(binary_reader *reader, const loch_recording_bl
     loch_recording_block added = *block;
     added.id = reader->file.has_addresses ? reader->recording->blocks.count : address;
     added.address = reader->file.has_addresses ? address : 0;
-    const uint32_t index = insight_recording_add_alloc(reader->recording, &added, event);
+    const uint32_t index = lochi_insight_recording_add_alloc(reader->recording, &added, event);
     if (index == LOCH_RECORDING_NONE ||
-        !insight_map_set(&reader->blocks, read_key(reader, block->allocator, address), index))
+        !lochi_insight_map_set(&reader->blocks, read_key(reader, block->allocator, address), index))
         return read_no_memory(reader);
     return LOCH_OK;
 }
@@ -258,7 +259,7 @@ static loch_status read_close(binary_reader *reader, uint32_t block, const loch_
     closing.stack = LOCH_RECORDING_NONE;
     closing.flags = 0;
     reader->recording->info.unknown++;
-    if (insight_recording_add_free(reader->recording, block, &closing) == LOCH_RECORDING_NONE)
+    if (lochi_insight_recording_add_free(reader->recording, block, &closing) == LOCH_RECORDING_NONE)
         return read_no_memory(reader);
     return LOCH_OK;
 }
@@ -270,7 +271,7 @@ static loch_status read_alloc(binary_reader *reader, const binary_record *record
                                   .allocator = (uint16_t)allocator,
                                   .stream = record->stream,
                                   .alignment = record->alignment};
-    LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_TAG, record->tag, &block.tag));
+    LOCH_RETURN(lochi_insight_binary_names_find(&reader->names, LOCH_RECORDING_TAG, record->tag, &block.tag));
     event->stream = record->stream;
     const uint32_t old = read_find(reader, allocator, record->address);
     if (read_is_live(reader, old)) {
@@ -292,21 +293,22 @@ static loch_status read_move(binary_reader *reader, const binary_record *record,
 {
     const uint64_t to = read_key(reader, read_block_at(reader, event->subject)->allocator, record->bytes);
     if (reader->file.has_addresses) {
-        const uint32_t other = insight_map_find(&reader->blocks, to);
+        const uint32_t other = lochi_insight_map_find(&reader->blocks, to);
         if (other != event->subject && read_is_live(reader, other)) LOCH_RETURN(read_close(reader, other, event));
-        insight_map_remove(&reader->blocks,
-                           read_key(reader, read_block_at(reader, event->subject)->allocator, record->address));
-        if (!insight_map_set(&reader->blocks, to, event->subject)) return read_no_memory(reader);
+        lochi_insight_map_remove(&reader->blocks,
+                                 read_key(reader, read_block_at(reader, event->subject)->allocator, record->address));
+        if (!lochi_insight_map_set(&reader->blocks, to, event->subject)) return read_no_memory(reader);
     }
-    return insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ? read_no_memory(reader)
-                                                                                        : LOCH_OK;
+    return lochi_insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ? read_no_memory(reader)
+                                                                                              : LOCH_OK;
 }
 
 /* Adds an event of one block. */
 static loch_status read_block(binary_reader *reader, const binary_record *record, loch_recording_event *event)
 {
     uint32_t allocator;
-    LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_ALLOCATOR, record->allocator, &allocator));
+    LOCH_RETURN(
+        lochi_insight_binary_names_find(&reader->names, LOCH_RECORDING_ALLOCATOR, record->allocator, &allocator));
     event->stack = record->stack == LOCH_RECORDING_NONE ? record->stack : read_stack(reader, record->stack);
     if (record->kind == BINARY_ALLOC) return read_alloc(reader, record, event, allocator);
     event->subject = read_find(reader, allocator, record->address);
@@ -323,15 +325,15 @@ static loch_status read_block(binary_reader *reader, const binary_record *record
     event->flags = record->kind == BINARY_FREE && record->names_stream;
     event->value = record->kind == BINARY_USE ? 0 : record->bytes;
     if (record->kind == BINARY_FREE)
-        return insight_recording_add_free(reader->recording, event->subject, event) == LOCH_RECORDING_NONE
+        return lochi_insight_recording_add_free(reader->recording, event->subject, event) == LOCH_RECORDING_NONE
                    ? read_no_memory(reader)
                    : LOCH_OK;
     event->kind = record->kind == BINARY_USE      ? LOCH_RECORDED_USE
                   : record->kind == BINARY_RESIZE ? LOCH_RECORDED_RESIZE
                                                   : LOCH_RECORDED_MOVE;
     if (record->kind == BINARY_MOVE) return read_move(reader, record, event);
-    return insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ? read_no_memory(reader)
-                                                                                        : LOCH_OK;
+    return lochi_insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ? read_no_memory(reader)
+                                                                                              : LOCH_OK;
 }
 
 static void read_undo(binary_reader *reader, uint32_t allocator, uint64_t address, uint16_t thread)
@@ -359,9 +361,9 @@ static loch_status read_other(binary_reader *reader, const binary_record *record
     const uint64_t *numbers = record->numbers;
     uint32_t first = 0;
     const bool has_device = record->sub_kind >= BINARY_TAKEN && record->sub_kind <= BINARY_CALL;
-    if (record->sub_kind < BINARY_LOST)
-        LOCH_RETURN(binary_names_find(&reader->names, has_device ? LOCH_RECORDING_DEVICE : LOCH_RECORDING_ALLOCATOR,
-                                      numbers[0], &first));
+    if (record->sub_kind != BINARY_LOST && record->sub_kind <= BINARY_RESERVE)
+        LOCH_RETURN(lochi_insight_binary_names_find(
+            &reader->names, has_device ? LOCH_RECORDING_DEVICE : LOCH_RECORDING_ALLOCATOR, numbers[0], &first));
     event->stream = has_device ? (uint16_t)first : 0;
     event->subject = first;
     event->value = numbers[1];
@@ -372,12 +374,14 @@ static loch_status read_other(binary_reader *reader, const binary_record *record
             read_block_at(reader, block)->reserved[0] = 0;
         return LOCH_OK;
     }
-    case BINARY_TAKEN: return binary_ranges_take(&reader->ranges, event, numbers) ? LOCH_OK : read_no_memory(reader);
-    case BINARY_GOING: return binary_ranges_give(&reader->ranges, event, numbers) ? LOCH_OK : read_no_memory(reader);
+    case BINARY_TAKEN:
+        return lochi_insight_binary_ranges_take(&reader->ranges, event, numbers) ? LOCH_OK : read_no_memory(reader);
+    case BINARY_GOING:
+        return lochi_insight_binary_ranges_give(&reader->ranges, event, numbers) ? LOCH_OK : read_no_memory(reader);
     case BINARY_CALL:
         event->kind = LOCH_RECORDED_CALL;
         event->value = numbers[2];
-        LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_CALL, numbers[1], &event->subject));
+        LOCH_RETURN(lochi_insight_binary_names_find(&reader->names, LOCH_RECORDING_CALL, numbers[1], &event->subject));
         break;
     case BINARY_SLEEP: event->kind = LOCH_RECORDED_SLEEP; break;
     case BINARY_WAKE: event->kind = LOCH_RECORDED_WAKE; break;
@@ -387,10 +391,15 @@ static loch_status read_other(binary_reader *reader, const binary_record *record
         break;
     case BINARY_UNDO: read_undo(reader, first, numbers[1], event->thread); return LOCH_OK;
     case BINARY_LOST: reader->lost += numbers[0]; return LOCH_OK;
+    case BINARY_RESERVE: {
+        const uint32_t block = read_find(reader, first, numbers[1]);
+        if (read_is_live(reader, block)) read_block_at(reader, block)->max_bytes = numbers[2];
+        return LOCH_OK;
+    }
     default: return LOCH_OK;
     }
-    return insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ? read_no_memory(reader)
-                                                                                        : LOCH_OK;
+    return lochi_insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ? read_no_memory(reader)
+                                                                                              : LOCH_OK;
 }
 
 static loch_status read_record(binary_reader *reader, const binary_cursor *cursor)
@@ -413,8 +422,8 @@ static loch_status read_present(binary_reader *reader, const binary_cursor *curs
                                   .reserved = {READ_UNCONFIRMED}};
     uint32_t allocator;
     if (cursor->record.kind != BINARY_OTHER || cursor->record.sub_kind != BINARY_PRESENT) return LOCH_OK;
-    LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_ALLOCATOR, numbers[0], &allocator));
-    LOCH_RETURN(binary_names_find(&reader->names, LOCH_RECORDING_TAG, numbers[3], &block.tag));
+    LOCH_RETURN(lochi_insight_binary_names_find(&reader->names, LOCH_RECORDING_ALLOCATOR, numbers[0], &allocator));
+    LOCH_RETURN(lochi_insight_binary_names_find(&reader->names, LOCH_RECORDING_TAG, numbers[3], &block.tag));
     if (read_find(reader, allocator, numbers[1]) != LOCH_RECORDING_NONE) return LOCH_OK;
     block.allocator = (uint16_t)allocator;
     const loch_recording_event event = {.stack = numbers[5] ? read_stack(reader, numbers[5] - 1) : LOCH_RECORDING_NONE,
@@ -433,12 +442,12 @@ static loch_status read_complete(binary_reader *reader)
     for (size_t i = 0; !reader->file.has_addresses && i < reader->recording->ranges.count; i++)
         ranges[i].address = 0; /* it was a number */
     if (reader->lost > reader->recording->info.lost) reader->recording->info.lost = reader->lost;
-    if (reader->has_dropped && !insight_recording_compact(reader->recording)) return read_no_memory(reader);
+    if (reader->has_dropped && !lochi_insight_recording_compact(reader->recording)) return read_no_memory(reader);
     return LOCH_OK;
 }
 
-loch_status insight_read_binary(const insight_source *source, const loch_recording_options *options,
-                                loch_recording *recording)
+loch_status lochi_insight_read_binary(const insight_source *source, const loch_recording_options *options,
+                                      loch_recording *recording)
 {
     binary_reader reader = {.source = source, .options = options, .recording = recording};
     reader.names = (binary_names){.recording = recording, .source = source};
@@ -446,16 +455,16 @@ loch_status insight_read_binary(const insight_source *source, const loch_recordi
     loch_status status = read_header(&reader);
     if (status == LOCH_OK) status = read_chunks(&reader);
     if (status == LOCH_OK) status = read_threads(&reader);
-    if (status == LOCH_OK && !insight_array_reserve(&reader.heap, reader.cursors.count + 1, sizeof(uint32_t)))
+    if (status == LOCH_OK && !lochi_insight_array_reserve(&reader.heap, reader.cursors.count + 1, sizeof(uint32_t)))
         status = read_no_memory(&reader);
     if (status == LOCH_OK) status = read_merge(&reader, read_present, 0);
     if (status == LOCH_OK) status = read_merge(&reader, read_record, 0.5);
     if (status == LOCH_OK) status = read_complete(&reader);
-    binary_names_free(&reader.names);
-    insight_array_free(&reader.chunks);
-    insight_array_free(&reader.cursors);
-    insight_array_free(&reader.heap);
-    insight_map_free(&reader.blocks);
-    binary_ranges_free(&reader.ranges);
+    lochi_insight_binary_names_free(&reader.names);
+    lochi_insight_array_free(&reader.chunks);
+    lochi_insight_array_free(&reader.cursors);
+    lochi_insight_array_free(&reader.heap);
+    lochi_insight_map_free(&reader.blocks);
+    lochi_insight_binary_ranges_free(&reader.ranges);
     return status;
 }

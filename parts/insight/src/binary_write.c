@@ -257,12 +257,9 @@ static int write_numbers(const binary_writer *writer, const loch_recording_event
     }
 }
 
-static void write_other(const binary_writer *writer, write_chunk *chunk, const loch_recording_event *event,
-                        uint64_t ticks)
+static void write_record(write_chunk *chunk, int sub_kind, const uint64_t *numbers, size_t count, uint64_t ticks)
 {
-    uint64_t numbers[BINARY_NUMBERS_MAX] = {0};
-    size_t count, length = 0;
-    const int sub_kind = write_numbers(writer, event, numbers, &count);
+    size_t length = 0;
     const unsigned time_code = write_code(ticks - chunk->ticks);
     uint8_t *at = chunk->data + chunk->used, *rest = at + 3 + ((size_t)1 << time_code);
     at[0] = (uint8_t)(BINARY_OTHER | time_code << 3);
@@ -273,6 +270,24 @@ static void write_other(const binary_writer *writer, write_chunk *chunk, const l
     at[2] = (uint8_t)length;
     chunk->ticks = ticks;
     chunk->used = (size_t)(rest + length - chunk->data);
+}
+
+static void write_other(const binary_writer *writer, write_chunk *chunk, const loch_recording_event *event,
+                        uint64_t ticks)
+{
+    uint64_t numbers[BINARY_NUMBERS_MAX] = {0};
+    size_t count;
+    const int sub_kind = write_numbers(writer, event, numbers, &count);
+    write_record(chunk, sub_kind, numbers, count, ticks);
+}
+
+/* Writes the addresses that a growable block reserves, behind its allocation. */
+static void write_reserve(const binary_writer *writer, write_chunk *chunk, const loch_recording_event *event,
+                          uint64_t ticks)
+{
+    const loch_recording_block *block = loch_recording_get_blocks(writer->recording) + event->subject;
+    const uint64_t place = ((const uint64_t *)writer->addresses.data)[event->subject];
+    write_record(chunk, BINARY_RESERVE, (const uint64_t[]){block->allocator, place, block->max_bytes}, 3, ticks);
 }
 
 /* --- time --- */
@@ -354,11 +369,11 @@ static void write_stacks(binary_writer *writer)
     insight_map seen = {.keys = NULL};
     for (size_t i = 0; i < recording->frames.count; i++) {
         const char *text = (const char *)recording->text.data + frames[i];
-        if (insight_map_find(&seen, frames[i]) != UINT32_MAX) continue;
-        (void)insight_map_set(&seen, frames[i], 0); /* without memory, a text is written twice */
+        if (lochi_insight_map_find(&seen, frames[i]) != UINT32_MAX) continue;
+        (void)lochi_insight_map_set(&seen, frames[i], 0); /* without memory, a text is written twice */
         write_name(writer, BINARY_NAME_FRAME, frames[i], text, strnlen(text, 8 * most), NULL, 0);
     }
-    insight_map_free(&seen);
+    lochi_insight_map_free(&seen);
     for (size_t i = 0; i < recording->stacks.count; i++) {
         uint8_t addresses[8 * 1024];
         size_t count = stacks[i].count < 1024 ? stacks[i].count : 1024;
@@ -386,7 +401,7 @@ static void write_names(binary_writer *writer)
             const char *name = loch_recording_get_name(writer->recording, rows[r].noun, i);
             const bool is_allocator = rows[r].type == BINARY_NAME_ALLOCATOR; /* the number of a device comes first */
             uint8_t device[2];
-            write_bytes(device, insight_recording_get_device(writer->recording, (uint32_t)i), sizeof device);
+            write_bytes(device, lochi_insight_recording_get_device(writer->recording, (uint32_t)i), sizeof device);
             write_name(writer, rows[r].type, i, device, is_allocator ? sizeof device : 0, name, strnlen(name, most));
         }
     }
@@ -443,9 +458,9 @@ static bool write_prepare(binary_writer *writer)
     const loch_recording *recording = writer->recording;
     const loch_recording_block *blocks = loch_recording_get_blocks(recording);
     const size_t threads = recording->names[LOCH_RECORDING_THREAD].count;
-    if (!insight_array_reserve(&writer->chunks, threads + 1, sizeof(write_chunk)) ||
-        !insight_array_reserve(&writer->memory, threads + 1, writer->chunk_bytes) ||
-        !insight_array_reserve(&writer->addresses, recording->blocks.count + 1, sizeof(uint64_t)))
+    if (!lochi_insight_array_reserve(&writer->chunks, threads + 1, sizeof(write_chunk)) ||
+        !lochi_insight_array_reserve(&writer->memory, threads + 1, writer->chunk_bytes) ||
+        !lochi_insight_array_reserve(&writer->addresses, recording->blocks.count + 1, sizeof(uint64_t)))
         return false;
     writer->chunks.count = threads + 1;
     for (size_t i = 0; i <= threads; i++)
@@ -470,7 +485,9 @@ static loch_status write_events(binary_writer *writer, const loch_recording_opti
             write_other(writer, chunk, event, ticks);
         else
             write_block(writer, chunk, event, ticks);
-        if (i % WRITE_PROGRESS_EVENTS == 0) LOCH_RETURN(insight_progress(options, i, count));
+        if (event->kind == LOCH_RECORDED_ALLOC && blocks[event->subject].max_bytes)
+            write_reserve(writer, chunk, event, ticks);
+        if (i % WRITE_PROGRESS_EVENTS == 0) LOCH_RETURN(lochi_insight_progress(options, i, count));
     }
     return LOCH_OK;
 }
@@ -487,8 +504,8 @@ static void write_rest(binary_writer *writer)
     if (last) write_flush(writer, last, true);
 }
 
-loch_status insight_write_binary(const loch_recording *recording, const loch_recording_options *options,
-                                 insight_sink *sink)
+loch_status lochi_insight_write_binary(const loch_recording *recording, const loch_recording_options *options,
+                                       insight_sink *sink)
 {
     binary_writer writer = {.recording = recording, .sink = sink};
     loch_status status = LOCH_OK;
@@ -497,7 +514,7 @@ loch_status insight_write_binary(const loch_recording *recording, const loch_rec
                               sink->path, UINT16_MAX, recording->names[LOCH_RECORDING_TAG].count);
     write_choose_chunks(&writer);
     write_choose_ticks(&writer);
-    if (!write_prepare(&writer)) status = insight_no_memory(sink->path);
+    if (!write_prepare(&writer)) status = lochi_insight_no_memory(sink->path);
     if (status == LOCH_OK) {
         write_header(&writer);
         status = write_events(&writer, options);
@@ -506,8 +523,8 @@ loch_status insight_write_binary(const loch_recording *recording, const loch_rec
         write_names(&writer);
         write_rest(&writer);
     }
-    insight_array_free(&writer.memory);
-    insight_array_free(&writer.chunks);
-    insight_array_free(&writer.addresses);
+    lochi_insight_array_free(&writer.memory);
+    lochi_insight_array_free(&writer.chunks);
+    lochi_insight_array_free(&writer.addresses);
     return status;
 }

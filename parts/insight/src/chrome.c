@@ -55,7 +55,7 @@ static void event_begin(chrome_writer *writer, char phase, const char *name, uin
 {
     fprintf(writer->file, "%s{\"ph\":\"%c\",\"pid\":%u,\"ts\":%llu.%03u,\"name\":", writer->has_events ? ",\n" : "",
             phase, process, (unsigned long long)(time_ns / 1000), (unsigned)(time_ns % 1000));
-    insight_put_json(writer->file, name);
+    lochi_insight_put_json(writer->file, name);
     writer->has_events = true;
 }
 
@@ -75,7 +75,7 @@ static void put_name(chrome_writer *writer, const char *what, const char *name, 
     event_begin(writer, 'M', what, 0, process);
     put_member(writer, "tid", thread);
     fputs(",\"args\":{\"name\":", writer->file);
-    insight_put_json(writer->file, name);
+    lochi_insight_put_json(writer->file, name);
     fputs("}", writer->file);
     event_end(writer);
 }
@@ -97,7 +97,7 @@ static void put_level(chrome_writer *writer, uint32_t device, uint64_t time_ns, 
     fputs(",\"args\":{", writer->file);
     for (size_t i = 0; i < writer->tag_count; i++) {
         const char *name = loch_recording_get_name(writer->recording, LOCH_RECORDING_TAG, writer->tags[i]);
-        insight_put_json(writer->file, *name ? name : "no tag");
+        lochi_insight_put_json(writer->file, *name ? name : "no tag");
         fprintf(writer->file, ":%llu,", (unsigned long long)level->tags[i]);
     }
     fprintf(writer->file, "\"other tags\":%llu}", (unsigned long long)level->tags[TAGS_MAX]);
@@ -120,7 +120,7 @@ static void device_change(chrome_writer *writer, const loch_recording_event *eve
 {
     const loch_recording *recording = writer->recording;
     const loch_recording_block *block = (const loch_recording_block *)recording->blocks.data + event->subject;
-    const uint32_t index = insight_recording_get_device(recording, block->allocator);
+    const uint32_t index = lochi_insight_recording_get_device(recording, block->allocator);
     if (index >= writer->devices.count) return;
     chrome_device *device = (chrome_device *)writer->devices.data + index;
     uint64_t *before = (uint64_t *)writer->sizes.data + event->subject;
@@ -160,7 +160,7 @@ static bool writer_choose_tags(chrome_writer *writer)
     insight_array tags = {.data = NULL};
     uint64_t *sizes = writer->sizes.data;
     size_t changes = 0;
-    if (!insight_array_reserve(&tags, count, sizeof(chrome_tag))) return false;
+    if (!lochi_insight_array_reserve(&tags, count, sizeof(chrome_tag))) return false;
     chrome_tag *all = tags.data;
     for (uint32_t i = 0; i < count; i++)
         all[i].tag = i;
@@ -184,7 +184,7 @@ static bool writer_choose_tags(chrome_writer *writer)
         places[all[i].tag] = is_own ? (uint32_t)i : TAGS_MAX;
         if (is_own) writer->tags[writer->tag_count++] = all[i].tag;
     }
-    insight_array_free(&tags);
+    lochi_insight_array_free(&tags);
     return true;
 }
 
@@ -212,7 +212,8 @@ static void put_call(chrome_writer *writer, const chrome_call *call, uint32_t la
     put_member(writer, "tid", chrome_process(call->device) * 1000 + lane);
     fprintf(writer->file, ",\"dur\":%llu.%03u,\"args\":{\"thread\":", (unsigned long long)(call->duration_ns / 1000),
             (unsigned)(call->duration_ns % 1000));
-    insight_put_json(writer->file, loch_recording_get_name(writer->recording, LOCH_RECORDING_THREAD, event->thread));
+    lochi_insight_put_json(writer->file,
+                           loch_recording_get_name(writer->recording, LOCH_RECORDING_THREAD, event->thread));
     fputs("}", writer->file);
     event_end(writer);
 }
@@ -227,8 +228,8 @@ static bool writer_put_calls(chrome_writer *writer)
         if (events[i].kind != LOCH_RECORDED_CALL) continue;
         const uint64_t duration = events[i].value < events[i].time_ns ? events[i].value : events[i].time_ns;
         const chrome_call call = {events[i].time_ns - duration, duration, i, events[i].stream};
-        if (!insight_array_append(&calls, &call, 1, sizeof call)) {
-            insight_array_free(&calls);
+        if (!lochi_insight_array_append(&calls, &call, 1, sizeof call)) {
+            lochi_insight_array_free(&calls);
             return false;
         }
     }
@@ -252,7 +253,7 @@ static bool writer_put_calls(chrome_writer *writer)
         ends[lane] = call->start_ns + call->duration_ns;
         put_call(writer, call, lane);
     }
-    insight_array_free(&calls);
+    lochi_insight_array_free(&calls);
     return true;
 }
 
@@ -274,7 +275,7 @@ static void put_block_side(chrome_writer *writer, char phase, uint32_t index, ui
 {
     const loch_recording_event *event = (const loch_recording_event *)writer->recording->events.data + event_index;
     const loch_recording_block *block = (const loch_recording_block *)writer->recording->blocks.data + index;
-    const uint32_t process = chrome_process(insight_recording_get_device(writer->recording, block->allocator));
+    const uint32_t process = chrome_process(lochi_insight_recording_get_device(writer->recording, block->allocator));
     event_begin(writer, phase, name, event->time_ns, process);
     put_member(writer, "tid", process * 1000);
     fprintf(writer->file, ",\"cat\":\"block\",\"id\":\"%u\"", index);
@@ -282,8 +283,8 @@ static void put_block_side(chrome_writer *writer, char phase, uint32_t index, ui
         fprintf(writer->file,
                 ",\"args\":{\"bytes\":%llu,\"stream\":%u,\"allocator\":", (unsigned long long)block->bytes,
                 block->stream);
-        insight_put_json(writer->file,
-                         loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, block->allocator));
+        lochi_insight_put_json(writer->file,
+                               loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, block->allocator));
         if (block->address) fprintf(writer->file, ",\"address\":\"0x%llx\"", (unsigned long long)block->address);
         fputs("}", writer->file);
     }
@@ -298,7 +299,7 @@ static bool writer_put_blocks(chrome_writer *writer)
     const loch_recording_block *blocks = recording->blocks.data;
     const loch_recording_event *events = recording->events.data;
     insight_array largest = {.data = NULL};
-    if (!insight_array_reserve(&largest, recording->blocks.count + 1, sizeof(chrome_block))) return false;
+    if (!lochi_insight_array_reserve(&largest, recording->blocks.count + 1, sizeof(chrome_block))) return false;
     chrome_block *all = largest.data;
     for (uint32_t i = 0; i < recording->blocks.count; i++)
         all[i] = (chrome_block){blocks[i].bytes, i};
@@ -314,7 +315,7 @@ static bool writer_put_blocks(chrome_writer *writer)
         if (block->free_event != LOCH_RECORDING_NONE)
             put_block_side(writer, 'e', all[i].block, block->free_event, name);
     }
-    insight_array_free(&largest);
+    lochi_insight_array_free(&largest);
     return true;
 }
 
@@ -329,8 +330,8 @@ static void put_instant(chrome_writer *writer, const loch_recording_event *event
     fprintf(writer->file,
             ",\"s\":\"%c\",\"args\":{\"bytes\":%llu,\"allocator\":", event->kind == LOCH_RECORDED_FAIL ? 'g' : 't',
             (unsigned long long)event->value);
-    insight_put_json(writer->file,
-                     loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
+    lochi_insight_put_json(writer->file,
+                           loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
     fputs("}", writer->file);
     event_end(writer);
 }
@@ -368,15 +369,15 @@ static void put_names(chrome_writer *writer)
                  chrome_process(i), chrome_process(i) * 1000);
 }
 
-loch_status insight_write_chrome(const loch_recording *recording, const loch_recording_options *options,
-                                 insight_sink *sink)
+loch_status lochi_insight_write_chrome(const loch_recording *recording, const loch_recording_options *options,
+                                       insight_sink *sink)
 {
     chrome_writer writer = {.recording = recording, .file = sink->file};
     const size_t devices = recording->info.devices, count = recording->events.count;
     loch_status status = LOCH_OK;
-    bool is_good = insight_array_reserve(&writer.devices, devices, sizeof(chrome_device)) &&
-                   insight_array_reserve(&writer.places, recording->info.tags, sizeof(uint32_t)) &&
-                   insight_array_reserve(&writer.sizes, recording->blocks.count, sizeof(uint64_t)) &&
+    bool is_good = lochi_insight_array_reserve(&writer.devices, devices, sizeof(chrome_device)) &&
+                   lochi_insight_array_reserve(&writer.places, recording->info.tags, sizeof(uint32_t)) &&
+                   lochi_insight_array_reserve(&writer.sizes, recording->blocks.count, sizeof(uint64_t)) &&
                    writer_choose_tags(&writer);
     if (is_good) {
         writer.devices.count = devices;
@@ -384,15 +385,15 @@ loch_status insight_write_chrome(const loch_recording *recording, const loch_rec
         put_names(&writer);
         for (size_t i = 0; status == LOCH_OK && i < count; i++) {
             put_event(&writer, (const loch_recording_event *)recording->events.data + i);
-            if (i % 65536 == 0) status = insight_progress(options, i, count);
+            if (i % 65536 == 0) status = lochi_insight_progress(options, i, count);
         }
         for (uint32_t i = 0; i < devices; i++)
             device_flush(&writer, i);
         is_good = writer_put_calls(&writer) && writer_put_blocks(&writer);
         fputs("\n]}\n", sink->file);
     }
-    insight_array_free(&writer.devices);
-    insight_array_free(&writer.places);
-    insight_array_free(&writer.sizes);
-    return is_good ? status : insight_no_memory(sink->path);
+    lochi_insight_array_free(&writer.devices);
+    lochi_insight_array_free(&writer.places);
+    lochi_insight_array_free(&writer.sizes);
+    return is_good ? status : lochi_insight_no_memory(sink->path);
 }

@@ -8,13 +8,13 @@ static bool compact_names_block(const loch_recording_event *event)
     return event->kind <= LOCH_RECORDED_MOVE;
 }
 
-bool insight_recording_compact(loch_recording *recording)
+bool lochi_insight_recording_compact(loch_recording *recording)
 {
     loch_recording_event *events = recording->events.data;
     loch_recording_block *blocks = recording->blocks.data;
     loch_recording_range *ranges = recording->ranges.data;
     insight_array moved = {.data = NULL}; /* of uint32_t: new index of each block */
-    if (!insight_array_reserve(&moved, recording->blocks.count + 1, sizeof(uint32_t))) return false;
+    if (!lochi_insight_array_reserve(&moved, recording->blocks.count + 1, sizeof(uint32_t))) return false;
     uint32_t *places = moved.data;
     size_t count = 0;
     for (size_t i = 0; i < recording->blocks.count; i++) {
@@ -40,11 +40,11 @@ bool insight_recording_compact(loch_recording *recording)
         events[count++] = event;
     }
     recording->events.count = count;
-    insight_array_free(&moved);
+    lochi_insight_array_free(&moved);
     return true;
 }
 
-loch_status insight_recording_keep_allocator(loch_recording *recording, const char *name)
+loch_status lochi_insight_recording_keep_allocator(loch_recording *recording, const char *name)
 {
     const size_t count = recording->names[LOCH_RECORDING_ALLOCATOR].count;
     loch_recording_event *events = recording->events.data;
@@ -64,7 +64,7 @@ loch_status insight_recording_keep_allocator(loch_recording *recording, const ch
             strcmp(loch_recording_get_name(recording, LOCH_RECORDING_ALLOCATOR, event->subject), name) != 0)
             events[i].kind = INSIGHT_DROPPED_EVENT;
     }
-    if (insight_recording_compact(recording)) return LOCH_OK;
+    if (lochi_insight_recording_compact(recording)) return LOCH_OK;
     return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the recording",
                           recording->info.path);
 }

@@ -57,11 +57,12 @@ static bool difference_add(difference *all, difference_noun noun, size_t side, u
 {
     const loch_recording *recording = side ? all->after : all->before;
     const uint64_t hash = difference_key(recording, noun, key);
-    uint32_t place = insight_map_find(&all->places, hash);
+    uint32_t place = lochi_insight_map_find(&all->places, hash);
     if (place == UINT32_MAX) {
         const difference_row row = {.recording = recording, .key = key};
         place = (uint32_t)all->rows.count;
-        if (!insight_array_append(&all->rows, &row, 1, sizeof row) || !insight_map_set(&all->places, hash, place))
+        if (!lochi_insight_array_append(&all->rows, &row, 1, sizeof row) ||
+            !lochi_insight_map_set(&all->places, hash, place))
             return false;
     }
     difference_row *row = (difference_row *)all->rows.data + place;
@@ -87,7 +88,7 @@ static int difference_compare(const void *a, const void *b)
 static bool difference_collect(difference *all, difference_noun noun)
 {
     all->rows.count = 0;
-    insight_map_free(&all->places);
+    lochi_insight_map_free(&all->places);
     for (size_t side = 0; side < 2; side++) {
         const insight_stats *stats = &all->stats[side];
         const insight_array *groups = noun == DIFFERENCE_TAG ? &stats->peak.tags : &stats->peak.stacks;
@@ -114,9 +115,9 @@ typedef const char *difference_figure_step(uint64_t before, uint64_t after, char
 static void page_percent(insight_text *out, uint64_t before, uint64_t after)
 {
     if (before && before != after)
-        insight_text_add(out, " %+8.1f %%", 100 * ((double)after - (double)before) / (double)before);
+        lochi_insight_text_add(out, " %+8.1f %%", 100 * ((double)after - (double)before) / (double)before);
     else
-        insight_text_add(out, " %10s", "");
+        lochi_insight_text_add(out, " %10s", "");
 }
 
 static void page_figure(insight_text *out, const char *name, uint64_t before, uint64_t after, difference_figure *figure,
@@ -124,40 +125,49 @@ static void page_figure(insight_text *out, const char *name, uint64_t before, ui
 {
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX], c[INSIGHT_FIGURE_MAX];
     if (!before && !after) return;
-    insight_text_add(out, "  %-18s %14s %14s %15s", name, figure(before, a), figure(after, b), step(before, after, c));
+    lochi_insight_text_add(out, "  %-18s %14s %14s %15s", name, figure(before, a), figure(after, b),
+                           step(before, after, c));
     if (before && before != after)
-        insight_text_add(out, " %+8.1f %%", 100 * ((double)after - (double)before) / (double)before);
-    insight_text_add(out, "\n");
+        lochi_insight_text_add(out, " %+8.1f %%", 100 * ((double)after - (double)before) / (double)before);
+    lochi_insight_text_add(out, "\n");
 }
 
 static void page_figures(insight_text *out, const difference *all)
 {
     const insight_stats *x = &all->stats[0], *y = &all->stats[1];
-    const double before = insight_stats_fragmentation(x), after = insight_stats_fragmentation(y);
-    insight_text_add(out, "before  %s\nafter   %s\n\nFigures\n", x->info.path, y->info.path);
-    insight_text_add(out, "  %-18s %14s %14s %15s\n", "", "before", "after", "difference");
-    page_figure(out, "peak requested", x->info.peak_requested, y->info.peak_requested, insight_figure_bytes,
-                insight_figure_bytes_step);
-    page_figure(out, "peak reserved", x->info.peak_reserved, y->info.peak_reserved, insight_figure_bytes,
-                insight_figure_bytes_step);
+    const double before = lochi_insight_stats_fragmentation(x), after = lochi_insight_stats_fragmentation(y);
+    lochi_insight_text_add(out, "before  ");
+    lochi_insight_text_add_name(out, x->info.path);
+    lochi_insight_text_add(out, "\nafter   ");
+    lochi_insight_text_add_name(out, y->info.path);
+    lochi_insight_text_add(out, "\n\nFigures\n");
+    lochi_insight_text_add(out, "  %-18s %14s %14s %15s\n", "", "before", "after", "difference");
+    page_figure(out, "peak requested", x->info.peak_requested, y->info.peak_requested, lochi_insight_figure_bytes,
+                lochi_insight_figure_bytes_step);
+    page_figure(out, "peak reserved", x->info.peak_reserved, y->info.peak_reserved, lochi_insight_figure_bytes,
+                lochi_insight_figure_bytes_step);
     if (before >= 0 && after >= 0) {
         char points[INSIGHT_FIGURE_MAX] = "0";
         if (before < after || before > after) snprintf(points, sizeof points, "%+.2f points", 100 * (after - before));
-        insight_text_add(out, "  %-18s %12.2f %% %12.2f %% %15s\n", "fragmentation", 100 * before, 100 * after, points);
+        lochi_insight_text_add(out, "  %-18s %12.2f %% %12.2f %% %15s\n", "fragmentation", 100 * before, 100 * after,
+                               points);
     }
-    page_figure(out, "live at the end", x->info.live_bytes, y->info.live_bytes, insight_figure_bytes,
-                insight_figure_bytes_step);
-    page_figure(out, "blocks at the end", x->info.live_blocks, y->info.live_blocks, insight_figure_number,
-                insight_figure_number_step);
+    page_figure(out, "live at the end", x->info.live_bytes, y->info.live_bytes, lochi_insight_figure_bytes,
+                lochi_insight_figure_bytes_step);
+    page_figure(out, "blocks at the end", x->info.live_blocks, y->info.live_blocks, lochi_insight_figure_number,
+                lochi_insight_figure_number_step);
     page_figure(out, "allocations", x->counts[LOCH_RECORDED_ALLOC], y->counts[LOCH_RECORDED_ALLOC],
-                insight_figure_number, insight_figure_number_step);
-    page_figure(out, "events", x->info.events, y->info.events, insight_figure_number, insight_figure_number_step);
-    page_figure(out, "failures", x->counts[LOCH_RECORDED_FAIL], y->counts[LOCH_RECORDED_FAIL], insight_figure_number,
-                insight_figure_number_step);
-    page_figure(out, "driver calls", x->calls_count, y->calls_count, insight_figure_number, insight_figure_number_step);
-    page_figure(out, "driver time", x->calls_ns, y->calls_ns, insight_figure_time, insight_figure_time_step);
-    page_figure(out, "duration", x->info.duration_ns, y->info.duration_ns, insight_figure_time,
-                insight_figure_time_step);
+                lochi_insight_figure_number, lochi_insight_figure_number_step);
+    page_figure(out, "events", x->info.events, y->info.events, lochi_insight_figure_number,
+                lochi_insight_figure_number_step);
+    page_figure(out, "failures", x->counts[LOCH_RECORDED_FAIL], y->counts[LOCH_RECORDED_FAIL],
+                lochi_insight_figure_number, lochi_insight_figure_number_step);
+    page_figure(out, "driver calls", x->calls_count, y->calls_count, lochi_insight_figure_number,
+                lochi_insight_figure_number_step);
+    page_figure(out, "driver time", x->calls_ns, y->calls_ns, lochi_insight_figure_time,
+                lochi_insight_figure_time_step);
+    page_figure(out, "duration", x->info.duration_ns, y->info.duration_ns, lochi_insight_figure_time,
+                lochi_insight_figure_time_step);
 }
 
 static void page_name(insight_text *out, const difference_row *row, difference_noun noun)
@@ -165,14 +175,18 @@ static void page_name(insight_text *out, const difference_row *row, difference_n
     size_t count;
     const char *const *frames = loch_recording_get_stack(row->recording, row->key, &count);
     if (noun == DIFFERENCE_SITE) {
-        for (size_t i = 0; i < count && i < DIFFERENCE_FRAMES_MAX; i++)
-            insight_text_add(out, "%s%.60s", i ? " < " : "", frames[i]);
-        if (!count) insight_text_add(out, "(no call stack)");
+        for (size_t i = 0; i < count && i < DIFFERENCE_FRAMES_MAX; i++) {
+            char frame[61];
+            snprintf(frame, sizeof frame, "%s", frames[i]);
+            lochi_insight_text_add(out, "%s", i ? " < " : "");
+            lochi_insight_text_add_name(out, frame);
+        }
+        if (!count) lochi_insight_text_add(out, "(no call stack)");
         return;
     }
     const char *name = loch_recording_get_name(
         row->recording, noun == DIFFERENCE_TAG ? LOCH_RECORDING_TAG : LOCH_RECORDING_CALL, row->key);
-    insight_text_add(out, "%s", noun == DIFFERENCE_TAG && !row->key ? "(no tag)" : name);
+    lochi_insight_text_add_name(out, noun == DIFFERENCE_TAG && !row->key ? "(no tag)" : name);
 }
 
 static void page_table(insight_text *out, const difference *all, difference_noun noun)
@@ -185,57 +199,58 @@ static void page_table(insight_text *out, const difference *all, difference_noun
     const bool is_call = noun == DIFFERENCE_CALL;
     const uint32_t none = noun == DIFFERENCE_TAG ? 0 : LOCH_RECORDING_NONE;
     if (!all->rows.count || (!is_call && all->rows.count == 1 && rows[0].key == none)) return;
-    insight_text_add(out, "\n%s\n  %14s %14s %15s %10s  %s\n", titles[noun], "before", "after", "difference", "",
-                     nouns[noun]);
+    lochi_insight_text_add(out, "\n%s\n  %14s %14s %15s %10s  %s\n", titles[noun], "before", "after", "difference", "",
+                           nouns[noun]);
     for (size_t i = 0; i < all->rows.count && i < DIFFERENCE_ROWS_MAX; i++) {
         const difference_row *row = &rows[i];
-        insight_text_add(out, "  %14s %14s %15s",
-                         is_call ? insight_figure_time(row->before, a) : insight_figure_bytes(row->before, a),
-                         is_call ? insight_figure_time(row->after, b) : insight_figure_bytes(row->after, b),
-                         is_call ? insight_figure_time_step(row->before, row->after, c)
-                                 : insight_figure_bytes_step(row->before, row->after, c));
+        lochi_insight_text_add(
+            out, "  %14s %14s %15s",
+            is_call ? lochi_insight_figure_time(row->before, a) : lochi_insight_figure_bytes(row->before, a),
+            is_call ? lochi_insight_figure_time(row->after, b) : lochi_insight_figure_bytes(row->after, b),
+            is_call ? lochi_insight_figure_time_step(row->before, row->after, c)
+                    : lochi_insight_figure_bytes_step(row->before, row->after, c));
         page_percent(out, row->before, row->after);
-        insight_text_add(out, "  ");
+        lochi_insight_text_add(out, "  ");
         page_name(out, row, noun);
-        insight_text_add(out, "\n");
+        lochi_insight_text_add(out, "\n");
     }
     if (all->rows.count > DIFFERENCE_ROWS_MAX)
-        insight_text_add(out, "  (%zu more)\n", all->rows.count - DIFFERENCE_ROWS_MAX);
+        lochi_insight_text_add(out, "  (%zu more)\n", all->rows.count - DIFFERENCE_ROWS_MAX);
 }
 
 /* --- JSON --- */
 
 static void json_figures(insight_text *out, const char *name, const insight_stats *stats)
 {
-    insight_text_add(out, "\"%s\": {\"path\": ", name);
-    insight_text_add_quoted(out, stats->info.path);
-    insight_text_add(out,
-                     ", \"peak_requested\": %" PRIu64 ", \"peak_reserved\": %" PRIu64 ", \"reserved_at_peak\": %" PRIu64
-                     ", \"live_bytes\": %" PRIu64 ", \"live_blocks\": %" PRIu64 ", \"allocs\": %" PRIu64
-                     ", \"events\": %" PRIu64 ", \"failures\": %" PRIu64 ", \"driver_calls\": %" PRIu64
-                     ", \"driver_calls_ns\": %" PRIu64 ", \"duration_ns\": %" PRIu64 "}, ",
-                     stats->info.peak_requested, stats->info.peak_reserved, stats->reserved_at_peak,
-                     stats->info.live_bytes, stats->info.live_blocks, stats->counts[LOCH_RECORDED_ALLOC],
-                     stats->info.events, stats->counts[LOCH_RECORDED_FAIL], stats->calls_count, stats->calls_ns,
-                     stats->info.duration_ns);
+    lochi_insight_text_add(out, "\"%s\": {\"path\": ", name);
+    lochi_insight_text_add_quoted(out, stats->info.path);
+    lochi_insight_text_add(
+        out,
+        ", \"peak_requested\": %" PRIu64 ", \"peak_reserved\": %" PRIu64 ", \"reserved_at_peak\": %" PRIu64
+        ", \"live_bytes\": %" PRIu64 ", \"live_blocks\": %" PRIu64 ", \"allocs\": %" PRIu64 ", \"events\": %" PRIu64
+        ", \"failures\": %" PRIu64 ", \"driver_calls\": %" PRIu64 ", \"driver_calls_ns\": %" PRIu64
+        ", \"duration_ns\": %" PRIu64 "}, ",
+        stats->info.peak_requested, stats->info.peak_reserved, stats->reserved_at_peak, stats->info.live_bytes,
+        stats->info.live_blocks, stats->counts[LOCH_RECORDED_ALLOC], stats->info.events,
+        stats->counts[LOCH_RECORDED_FAIL], stats->calls_count, stats->calls_ns, stats->info.duration_ns);
 }
 
 static void json_name(insight_text *out, const difference_row *row, difference_noun noun)
 {
     size_t count;
     if (noun != DIFFERENCE_SITE) {
-        insight_text_add_quoted(
+        lochi_insight_text_add_quoted(
             out, loch_recording_get_name(row->recording,
                                          noun == DIFFERENCE_TAG ? LOCH_RECORDING_TAG : LOCH_RECORDING_CALL, row->key));
         return;
     }
     const char *const *frames = loch_recording_get_stack(row->recording, row->key, &count);
-    insight_text_add(out, "[");
+    lochi_insight_text_add(out, "[");
     for (size_t i = 0; i < count; i++) {
-        insight_text_add(out, "%s", i ? ", " : "");
-        insight_text_add_quoted(out, frames[i]);
+        lochi_insight_text_add(out, "%s", i ? ", " : "");
+        lochi_insight_text_add_quoted(out, frames[i]);
     }
-    insight_text_add(out, "]");
+    lochi_insight_text_add(out, "]");
 }
 
 static void json_table(insight_text *out, const difference *all, difference_noun noun)
@@ -245,29 +260,30 @@ static void json_table(insight_text *out, const difference *all, difference_noun
     static const char *const units[] = {"bytes", "bytes", "ns"};
     static const char *const counts[] = {"blocks", "blocks", "calls"};
     const difference_row *rows = all->rows.data;
-    insight_text_add(out, "\"%s\": [", tables[noun]);
+    lochi_insight_text_add(out, "\"%s\": [", tables[noun]);
     for (size_t i = 0; i < all->rows.count; i++) {
-        insight_text_add(out, "%s{\"%s\": ", i ? ", " : "", names[noun]);
+        lochi_insight_text_add(out, "%s{\"%s\": ", i ? ", " : "", names[noun]);
         json_name(out, &rows[i], noun);
-        insight_text_add(out,
-                         ", \"before_%s\": %" PRIu64 ", \"after_%s\": %" PRIu64 ", \"before_%s\": %" PRIu64
-                         ", \"after_%s\": %" PRIu64 "}",
-                         units[noun], rows[i].before, units[noun], rows[i].after, counts[noun], rows[i].before_count,
-                         counts[noun], rows[i].after_count);
+        lochi_insight_text_add(out,
+                               ", \"before_%s\": %" PRIu64 ", \"after_%s\": %" PRIu64 ", \"before_%s\": %" PRIu64
+                               ", \"after_%s\": %" PRIu64 "}",
+                               units[noun], rows[i].before, units[noun], rows[i].after, counts[noun],
+                               rows[i].before_count, counts[noun], rows[i].after_count);
     }
-    insight_text_add(out, noun == DIFFERENCE_CALL ? "]}\n" : "], ");
+    lochi_insight_text_add(out, noun == DIFFERENCE_CALL ? "]}\n" : "], ");
 }
 
 /* --- the whole --- */
 
 static bool difference_print(difference *all, loch_format format, insight_text *out)
 {
-    if (!insight_stats_compute(all->before, &all->stats[0]) || !insight_stats_compute(all->after, &all->stats[1]))
+    if (!lochi_insight_stats_compute(all->before, &all->stats[0]) ||
+        !lochi_insight_stats_compute(all->after, &all->stats[1]))
         return false;
     if (format == LOCH_FORMAT_TEXT) {
         page_figures(out, all);
     } else {
-        insight_text_add(out, "{");
+        lochi_insight_text_add(out, "{");
         json_figures(out, "before", &all->stats[0]);
         json_figures(out, "after", &all->stats[1]);
     }
@@ -286,11 +302,11 @@ loch_status loch_recording_print_difference(const loch_recording *before, const 
 {
     insight_text out;
     difference all = {.before = before, .after = after};
-    LOCH_RETURN(insight_text_begin(before && after ? before : NULL, format, text, bytes, length, &out));
+    LOCH_RETURN(lochi_insight_text_begin(before && after ? before : NULL, format, text, bytes, length, &out));
     const bool is_good = difference_print(&all, format, &out);
-    insight_stats_free(&all.stats[0]);
-    insight_stats_free(&all.stats[1]);
-    insight_array_free(&all.rows);
-    insight_map_free(&all.places);
-    return is_good ? insight_text_end(&out, length) : insight_no_memory(before->info.path);
+    lochi_insight_stats_free(&all.stats[0]);
+    lochi_insight_stats_free(&all.stats[1]);
+    lochi_insight_array_free(&all.rows);
+    lochi_insight_map_free(&all.places);
+    return is_good ? lochi_insight_text_end(&out, length) : lochi_insight_no_memory(before->info.path);
 }

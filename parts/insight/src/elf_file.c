@@ -67,7 +67,7 @@ static void elf_find_build_id(insight_elf *elf, const Elf64_Ehdr *header)
     }
 }
 
-bool insight_elf_open(const uint8_t *data, size_t bytes, insight_elf *out)
+bool lochi_insight_elf_open(const uint8_t *data, size_t bytes, insight_elf *out)
 {
     Elf64_Ehdr header;
     *out = (insight_elf){.data = data, .bytes = bytes};
@@ -78,9 +78,9 @@ bool insight_elf_open(const uint8_t *data, size_t bytes, insight_elf *out)
     return true;
 }
 
-void insight_elf_close(insight_elf *elf)
+void lochi_insight_elf_close(insight_elf *elf)
 {
-    insight_array_free(&elf->functions);
+    lochi_insight_array_free(&elf->functions);
 }
 
 /* --- functions --- */
@@ -110,7 +110,7 @@ static bool elf_read_symbols(insight_elf *elf, const Elf64_Shdr *table)
                                        .end = symbol.st_value + symbol.st_size,
                                        .name = strings.sh_offset + symbol.st_name,
                                        .name_end = strings.sh_offset + strings.sh_size};
-        if (!insight_array_append(&elf->functions, &function, 1, sizeof function)) return false;
+        if (!lochi_insight_array_append(&elf->functions, &function, 1, sizeof function)) return false;
     }
     return elf->functions.count > 0;
 }
@@ -138,7 +138,7 @@ static void elf_read_functions(insight_elf *elf)
     elf_close_gaps(elf);
 }
 
-const char *insight_elf_find(insight_elf *elf, uint64_t address, size_t *length)
+const char *lochi_insight_elf_find(insight_elf *elf, uint64_t address, size_t *length)
 {
     if (!elf->has_functions) elf_read_functions(elf);
     const elf_function *functions = elf->functions.data;

@@ -16,11 +16,11 @@ typedef struct insight_elf {
 } insight_elf;
 
 /* Looks at a file in memory. Returns false if it is not an ELF file that this code reads. */
-bool insight_elf_open(const uint8_t *data, size_t bytes, insight_elf *out);
-void insight_elf_close(insight_elf *elf);
+bool lochi_insight_elf_open(const uint8_t *data, size_t bytes, insight_elf *out);
+void lochi_insight_elf_close(insight_elf *elf);
 
 /* Finds the function that an address is in, as the file counts addresses. Writes its name, whose length is at most
  * `*length`; the name is in the file and may not end with a zero. Returns NULL if there is none. */
-const char *insight_elf_find(insight_elf *elf, uint64_t address, size_t *length);
+const char *lochi_insight_elf_find(insight_elf *elf, uint64_t address, size_t *length);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-size_t insight_utf8_length(const char *text, size_t bytes)
+size_t lochi_insight_utf8_length(const char *text, size_t bytes)
 {
     static const uint32_t lowest[] = {0, 0, 0x80, 0x800, 0x10000}; /* shorter forms of a character are wrong */
     const unsigned char *at = (const unsigned char *)text;
@@ -20,12 +20,12 @@ size_t insight_utf8_length(const char *text, size_t bytes)
     return code < lowest[length] || code > 0x10ffff || is_surrogate ? 0 : length;
 }
 
-void insight_put_json(FILE *file, const char *text)
+void lochi_insight_put_json(FILE *file, const char *text)
 {
     size_t left = strlen(text);
     putc_unlocked('"', file);
     while (left) {
-        const size_t length = insight_utf8_length(text, left);
+        const size_t length = lochi_insight_utf8_length(text, left);
         const unsigned char first = (unsigned char)*text;
         if (!length)
             putc_unlocked('?', file);

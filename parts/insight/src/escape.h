@@ -8,9 +8,9 @@
 
 /* Returns the length of the character at the start of a text of `bytes` bytes; 0 if there is none: those bytes are not
  * UTF-8. */
-size_t insight_utf8_length(const char *text, size_t bytes);
+size_t lochi_insight_utf8_length(const char *text, size_t bytes);
 
 /* Writes a text as a JSON string with its quotes. Bytes that are not UTF-8 become question marks. */
-void insight_put_json(FILE *file, const char *text);
+void lochi_insight_put_json(FILE *file, const char *text);
 
 #endif

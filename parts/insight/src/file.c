@@ -4,14 +4,18 @@
 #include "file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <loch/check.h>
 #include <pthread.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define FILE_CHUNK ((size_t)1 << 20)
+#define FILE_UNLIMITED UINT64_MAX
 
 static loch_status file_fail(const char *path, const char *reason)
 {
@@ -36,10 +40,25 @@ static const char *file_find_program(const char *path, int file)
     return NULL;
 }
 
-static loch_status file_read_all(const char *path, int file, insight_array *text)
+/* Reads the most bytes that a compressed file may have when it is unpacked. */
+static loch_status file_read_limit(uint64_t *out)
+{
+    char value[LOCH_OPTION_VALUE_MAX];
+    LOCH_RETURN(loch_option_get("read_mib", value));
+    const unsigned long long mib = strtoull(value, NULL, 10);
+    *out = mib && mib < FILE_UNLIMITED >> 20 ? (uint64_t)mib << 20 : FILE_UNLIMITED;
+    return LOCH_OK;
+}
+
+static loch_status file_read_all(const char *path, int file, uint64_t limit, insight_array *text)
 {
     for (;;) {
-        if (!insight_array_reserve(text, text->count + FILE_CHUNK, 1))
+        if (text->count > limit)
+            return loch_error_set(LOCH_E_LIMIT, NULL, 0,
+                                  "%s: it unpacks to more than %" PRIu64
+                                  " MiB; a higher LOCH_READ_MIB, or 0, lets it be read",
+                                  path, limit >> 20);
+        if (!lochi_insight_array_reserve(text, text->count + FILE_CHUNK, 1))
             return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: no memory to read it", path);
         const ssize_t count = read(file, (char *)text->data + text->count, FILE_CHUNK);
         if (count == 0) return LOCH_OK;
@@ -78,11 +97,13 @@ static loch_status file_decompress(const char *path, const char *program, int fi
 {
     pid_t child;
     int state = 0;
+    uint64_t limit;
+    LOCH_RETURN(file_read_limit(&limit));
     const int end = file_spawn(program, "-dc", file, &child);
     if (end < 0)
         return loch_error_set(LOCH_E_IO, NULL, errno, "%s: %s is needed to read it, and cannot be started: %s", path,
                               program, strerror(errno));
-    const loch_status status = file_read_all(path, end, text);
+    const loch_status status = file_read_all(path, end, limit, text);
     close(end);
     while (waitpid(child, &state, 0) < 0 && errno == EINTR)
         ;
@@ -90,24 +111,24 @@ static loch_status file_decompress(const char *path, const char *program, int fi
     return loch_error_set(LOCH_E_IO, NULL, 0, "%s: %s cannot decompress it", path, program);
 }
 
-loch_status insight_source_read(const char *path, insight_source *source)
+loch_status lochi_insight_source_read(const char *path, insight_source *source)
 {
     *source = (insight_source){.path = path};
     const bool is_standard = !strcmp(path, "-");
     const int file = is_standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return file_fail(path, strerror(errno));
     const char *program = is_standard ? NULL : file_find_program(path, file);
-    const loch_status status =
-        program ? file_decompress(path, program, file, &source->memory) : file_read_all(path, file, &source->memory);
+    const loch_status status = program ? file_decompress(path, program, file, &source->memory)
+                                       : file_read_all(path, file, FILE_UNLIMITED, &source->memory);
     if (!is_standard) close(file);
     source->data = source->memory.data;
     source->bytes = source->memory.count;
     return status;
 }
 
-void insight_source_free(insight_source *source)
+void lochi_insight_source_free(insight_source *source)
 {
-    insight_array_free(&source->memory);
+    lochi_insight_array_free(&source->memory);
     source->data = NULL;
     source->bytes = 0;
 }
@@ -159,7 +180,7 @@ static loch_status file_open_stream(insight_sink *sink)
     return LOCH_OK;
 }
 
-loch_status insight_sink_open(const char *path, insight_sink *sink)
+loch_status lochi_insight_sink_open(const char *path, insight_sink *sink)
 {
     *sink = (insight_sink){.path = path};
     if (!strcmp(path, "-")) {
@@ -171,7 +192,7 @@ loch_status insight_sink_open(const char *path, insight_sink *sink)
     return status == LOCH_OK ? LOCH_OK : lochi_new_file_close(&sink->whole, status);
 }
 
-loch_status insight_sink_close(insight_sink *sink, loch_status status)
+loch_status lochi_insight_sink_close(insight_sink *sink, loch_status status)
 {
     int state = 0;
     if (!sink->file) return status;

@@ -17,11 +17,12 @@ typedef struct insight_source {
     insight_array memory; /* owns the contents */
 } insight_source;
 
-/* Reads a whole file ("-": standard input); .gz and .zst through gzip and zstd. E_IO, E_HOST_MEMORY. Call
- * insight_source_free in either case. */
-loch_status insight_source_read(const char *path, insight_source *source);
+/* Reads a whole file ("-": standard input); .gz and .zst through gzip and zstd, up to LOCH_READ_MIB. E_IO,
+ * E_LIMIT, E_HOST_MEMORY. Call
+ * lochi_insight_source_free in either case. */
+loch_status lochi_insight_source_read(const char *path, insight_source *source);
 
-void insight_source_free(insight_source *source);
+void lochi_insight_source_free(insight_source *source);
 
 /* A file that is being written. It gets its name at the end, so a failure leaves the old file. */
 typedef struct insight_sink {
@@ -33,10 +34,10 @@ typedef struct insight_sink {
 } insight_sink;
 
 /* Opens a file for writing ("-": standard output). What is written to .gz and .zst goes through gzip and zstd. E_IO. */
-loch_status insight_sink_open(const char *path, insight_sink *sink);
+loch_status lochi_insight_sink_open(const char *path, insight_sink *sink);
 
 /* Ends a file: writes what is buffered and gives the file its name, if `status` is LOCH_OK; otherwise removes it.
  * Returns the first failure. */
-loch_status insight_sink_close(insight_sink *sink, loch_status status);
+loch_status lochi_insight_sink_close(insight_sink *sink, loch_status status);
 
 #endif

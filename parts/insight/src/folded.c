@@ -60,24 +60,25 @@ static bool lines_add(insight_array *lines, insight_map *places, const loch_reco
         line = (folded_line){.stack = LOCH_RECORDING_NONE, .allocator = block->allocator, .tag = block->tag};
         key = (uint64_t)1 << 63 | (uint64_t)block->allocator << 32 | block->tag;
     }
-    uint32_t place = insight_map_find(places, key);
+    uint32_t place = lochi_insight_map_find(places, key);
     if (place == UINT32_MAX) {
         place = (uint32_t)lines->count;
-        if (!insight_array_append(lines, &line, 1, sizeof line) || !insight_map_set(places, key, place)) return false;
+        if (!lochi_insight_array_append(lines, &line, 1, sizeof line) || !lochi_insight_map_set(places, key, place))
+            return false;
     }
     folded_line *all = lines->data;
     if (all) all[place].bytes += bytes;
     return all != NULL;
 }
 
-loch_status insight_write_folded(const loch_recording *recording, const loch_recording_options *options,
-                                 insight_sink *sink)
+loch_status lochi_insight_write_folded(const loch_recording *recording, const loch_recording_options *options,
+                                       insight_sink *sink)
 {
     const loch_recording_event *events = recording->events.data;
     insight_array sizes = {.data = NULL}, lines = {.data = NULL};
     insight_map places = {.keys = NULL};
     (void)options;
-    bool is_good = insight_array_reserve(&sizes, recording->blocks.count, sizeof(uint64_t));
+    bool is_good = lochi_insight_array_reserve(&sizes, recording->blocks.count, sizeof(uint64_t));
     uint64_t *bytes = sizes.data; /* of each block at the peak */
     for (size_t i = 0; is_good && i < recording->events.count && i <= recording->info.peak_event; i++) {
         if (events[i].kind == LOCH_RECORDED_ALLOC || events[i].kind == LOCH_RECORDED_RESIZE)
@@ -90,8 +91,8 @@ loch_status insight_write_folded(const loch_recording *recording, const loch_rec
     if (is_good && lines.count) qsort(lines.data, lines.count, sizeof(folded_line), line_compare);
     for (size_t i = 0; is_good && i < lines.count; i++)
         put_line(sink->file, recording, (const folded_line *)lines.data + i);
-    insight_array_free(&sizes);
-    insight_array_free(&lines);
-    insight_map_free(&places);
-    return is_good ? LOCH_OK : insight_no_memory(sink->path);
+    lochi_insight_array_free(&sizes);
+    lochi_insight_array_free(&lines);
+    lochi_insight_map_free(&places);
+    return is_good ? LOCH_OK : lochi_insight_no_memory(sink->path);
 }

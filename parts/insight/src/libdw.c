@@ -101,7 +101,7 @@ struct insight_debug {
     Dwfl_Module *module;
 };
 
-insight_debug *insight_debug_open(const char *path, int file)
+insight_debug *lochi_insight_debug_open(const char *path, int file)
 {
     pthread_once(&dw_once, dw_load);
     if (!libdw.has_dw) return NULL;
@@ -113,11 +113,11 @@ insight_debug *insight_debug_open(const char *path, int file)
     if (debug->files) debug->module = libdw.report_elf(debug->files, path, path, own, 0, true);
     if (!debug->module && own >= 0) close(own);
     if (debug->module && libdw.report_end(debug->files, NULL, NULL) == 0) return debug;
-    insight_debug_close(debug);
+    lochi_insight_debug_close(debug);
     return NULL;
 }
 
-void insight_debug_close(insight_debug *debug)
+void lochi_insight_debug_close(insight_debug *debug)
 {
     if (!debug) return;
     if (debug->files) libdw.end(debug->files);
@@ -166,7 +166,8 @@ static void dw_find_call(insight_debug *debug, uint64_t address, const char **fi
     free(scopes);
 }
 
-void insight_debug_find(insight_debug *debug, uint64_t address, const char **function, const char **file, int *line)
+void lochi_insight_debug_find(insight_debug *debug, uint64_t address, const char **function, const char **file,
+                              int *line)
 {
     uint64_t offset;
     uint64_t symbol[3]; /* a GElf_Sym */
@@ -178,7 +179,7 @@ void insight_debug_find(insight_debug *debug, uint64_t address, const char **fun
     if (found) dw_find_call(debug, address, file, line);
 }
 
-bool insight_debug_demangle(const char *name, char *text, size_t bytes)
+bool lochi_insight_debug_demangle(const char *name, char *text, size_t bytes)
 {
     pthread_once(&dw_once, dw_load);
     if (!libdw.demangle || strncmp(name, "_Z", 2) != 0 || strlen(name) > DEMANGLE_MAX) return false;

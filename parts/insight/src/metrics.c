@@ -33,11 +33,12 @@ typedef struct metrics_figures {
 static metrics_row *table_get(metrics_figures *figures, metrics_table *table, uint32_t first, uint32_t second)
 {
     const uint64_t key = (uint64_t)first << 32 | second;
-    uint32_t place = insight_map_find(&table->places, key);
+    uint32_t place = lochi_insight_map_find(&table->places, key);
     if (place == UINT32_MAX) {
         const metrics_row row = {.first = first, .second = second};
         place = (uint32_t)table->rows.count;
-        if (!insight_array_append(&table->rows, &row, 1, sizeof row) || !insight_map_set(&table->places, key, place)) {
+        if (!lochi_insight_array_append(&table->rows, &row, 1, sizeof row) ||
+            !lochi_insight_map_set(&table->places, key, place)) {
             figures->is_good = false;
             return &figures->nothing;
         }
@@ -117,7 +118,7 @@ static void put_label(FILE *file, const char *name, const char *text)
 {
     fprintf(file, "%s=\"", name);
     for (size_t left = strlen(text); left;) {
-        const size_t length = insight_utf8_length(text, left);
+        const size_t length = lochi_insight_utf8_length(text, left);
         if (!length)
             putc_unlocked('?', file);
         else if (*text == '"' || *text == '\\')
@@ -222,20 +223,20 @@ static void put_figures(FILE *file, const loch_recording *recording, const metri
     fputs("# EOF\n", file);
 }
 
-loch_status insight_write_metrics(const loch_recording *recording, const loch_recording_options *options,
-                                  insight_sink *sink)
+loch_status lochi_insight_write_metrics(const loch_recording *recording, const loch_recording_options *options,
+                                        insight_sink *sink)
 {
     metrics_figures figures = {.is_good = true};
     metrics_table *const tables[] = {&figures.tags, &figures.devices, &figures.calls, &figures.failures};
     (void)options;
-    figures.is_good = insight_array_reserve(&figures.sizes, recording->blocks.count, sizeof(uint64_t));
+    figures.is_good = lochi_insight_array_reserve(&figures.sizes, recording->blocks.count, sizeof(uint64_t));
     for (size_t i = 0; figures.is_good && i < recording->events.count; i++)
         figures_add(&figures, recording, (const loch_recording_event *)recording->events.data + i);
     if (figures.is_good) put_figures(sink->file, recording, &figures);
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        insight_array_free(&tables[i]->rows);
-        insight_map_free(&tables[i]->places);
+        lochi_insight_array_free(&tables[i]->rows);
+        lochi_insight_map_free(&tables[i]->places);
     }
-    insight_array_free(&figures.sizes);
-    return figures.is_good ? LOCH_OK : insight_no_memory(sink->path);
+    lochi_insight_array_free(&figures.sizes);
+    return figures.is_good ? LOCH_OK : lochi_insight_no_memory(sink->path);
 }

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-loch_status insight_text_begin(const void *object, loch_format format, char *text, size_t bytes, size_t *length,
-                               insight_text *out)
+loch_status lochi_insight_text_begin(const void *object, loch_format format, char *text, size_t bytes, size_t *length,
+                                     insight_text *out)
 {
     if (length) *length = 0;
     if (bytes && text) *text = 0;
@@ -18,13 +18,13 @@ loch_status insight_text_begin(const void *object, loch_format format, char *tex
     return LOCH_OK;
 }
 
-loch_status insight_text_end(const insight_text *out, size_t *length)
+loch_status lochi_insight_text_end(const insight_text *out, size_t *length)
 {
     if (length) *length = out->length;
     return LOCH_OK;
 }
 
-void insight_text_add(insight_text *out, const char *format, ...)
+void lochi_insight_text_add(insight_text *out, const char *format, ...)
 {
     va_list arguments;
     const bool has_room = out->length < out->bytes;
@@ -52,27 +52,48 @@ static size_t text_sequence(const unsigned char *text)
     return length;
 }
 
-void insight_text_add_quoted(insight_text *out, const char *text)
+/* Tells whether a character is a control character: of ASCII, or U+0080 to U+009F, of which U+009B begins a terminal's
+ * commands too. `length` is that of its UTF-8 sequence. */
+static bool text_is_control(const unsigned char *text, size_t length)
 {
-    insight_text_add(out, "\"");
+    return *text < ' ' || *text == 127 || (length == 2 && *text == 0xc2 && text[1] < 0xa0);
+}
+
+void lochi_insight_text_add_name(insight_text *out, const char *name)
+{
+    for (const unsigned char *at = (const unsigned char *)name; *at;) {
+        const size_t length = text_sequence(at);
+        if (text_is_control(at, length))
+            lochi_insight_text_add(out, "\\x%02x", length == 2 ? at[1] : *at);
+        else if (!length)
+            lochi_insight_text_add(out, "?");
+        else
+            lochi_insight_text_add(out, "%.*s", (int)length, (const char *)at);
+        at += length ? length : 1;
+    }
+}
+
+void lochi_insight_text_add_quoted(insight_text *out, const char *text)
+{
+    lochi_insight_text_add(out, "\"");
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
         const size_t length = text_sequence(at);
         if (*at == '"' || *at == '\\')
-            insight_text_add(out, "\\%c", *at);
-        else if (*at < ' ' || *at == 127)
-            insight_text_add(out, "\\u%04x", *at);
+            lochi_insight_text_add(out, "\\%c", *at);
+        else if (text_is_control(at, length))
+            lochi_insight_text_add(out, "\\u%04x", length == 2 ? at[1] : *at);
         else if (!length)
-            insight_text_add(out, "\xef\xbf\xbd");
+            lochi_insight_text_add(out, "\xef\xbf\xbd");
         else
-            insight_text_add(out, "%.*s", (int)length, (const char *)at);
+            lochi_insight_text_add(out, "%.*s", (int)length, (const char *)at);
         at += length ? length : 1;
     }
-    insight_text_add(out, "\"");
+    lochi_insight_text_add(out, "\"");
 }
 
 /* --- figures --- */
 
-const char *insight_figure_bytes(uint64_t bytes, char text[INSIGHT_FIGURE_MAX])
+const char *lochi_insight_figure_bytes(uint64_t bytes, char text[INSIGHT_FIGURE_MAX])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = (double)bytes;
@@ -85,7 +106,7 @@ const char *insight_figure_bytes(uint64_t bytes, char text[INSIGHT_FIGURE_MAX])
     return text;
 }
 
-const char *insight_figure_number(uint64_t number, char text[INSIGHT_FIGURE_MAX])
+const char *lochi_insight_figure_number(uint64_t number, char text[INSIGHT_FIGURE_MAX])
 {
     char digits[INSIGHT_FIGURE_MAX];
     const size_t count = (size_t)snprintf(digits, sizeof digits, "%" PRIu64, number);
@@ -98,7 +119,7 @@ const char *insight_figure_number(uint64_t number, char text[INSIGHT_FIGURE_MAX]
     return text;
 }
 
-const char *insight_figure_time(uint64_t ns, char text[INSIGHT_FIGURE_MAX])
+const char *lochi_insight_figure_time(uint64_t ns, char text[INSIGHT_FIGURE_MAX])
 {
     const double value = (double)ns;
     if (ns < 1000)
@@ -125,17 +146,17 @@ static const char *figure_step(figure_format *format, uint64_t before, uint64_t 
     return text;
 }
 
-const char *insight_figure_bytes_step(uint64_t before, uint64_t after, char text[INSIGHT_FIGURE_MAX])
+const char *lochi_insight_figure_bytes_step(uint64_t before, uint64_t after, char text[INSIGHT_FIGURE_MAX])
 {
-    return figure_step(insight_figure_bytes, before, after, text);
+    return figure_step(lochi_insight_figure_bytes, before, after, text);
 }
 
-const char *insight_figure_number_step(uint64_t before, uint64_t after, char text[INSIGHT_FIGURE_MAX])
+const char *lochi_insight_figure_number_step(uint64_t before, uint64_t after, char text[INSIGHT_FIGURE_MAX])
 {
-    return figure_step(insight_figure_number, before, after, text);
+    return figure_step(lochi_insight_figure_number, before, after, text);
 }
 
-const char *insight_figure_time_step(uint64_t before, uint64_t after, char text[INSIGHT_FIGURE_MAX])
+const char *lochi_insight_figure_time_step(uint64_t before, uint64_t after, char text[INSIGHT_FIGURE_MAX])
 {
-    return figure_step(insight_figure_time, before, after, text);
+    return figure_step(lochi_insight_figure_time, before, after, text);
 }

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-loch_status insight_recording_create(const char *path, loch_recording_format format, loch_recording **out)
+loch_status lochi_insight_recording_create(const char *path, loch_recording_format format, loch_recording **out)
 {
     *out = NULL;
     loch_recording *recording = calloc(1, sizeof *recording);
     char *copy = recording ? strdup(path) : NULL;
     if (recording) recording->info.path = copy;
-    if (!copy || insight_recording_add_name(recording, LOCH_RECORDING_TAG, "", 0) == LOCH_RECORDING_NONE) {
+    if (!copy || lochi_insight_recording_add_name(recording, LOCH_RECORDING_TAG, "", 0) == LOCH_RECORDING_NONE) {
         loch_recording_destroy(recording);
         return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the recording", path);
     }
@@ -22,18 +22,18 @@ loch_status insight_recording_create(const char *path, loch_recording_format for
 void loch_recording_destroy(loch_recording *recording)
 {
     if (!recording) return;
-    insight_array_free(&recording->events);
-    insight_array_free(&recording->blocks);
-    insight_array_free(&recording->ranges);
+    lochi_insight_array_free(&recording->events);
+    lochi_insight_array_free(&recording->blocks);
+    lochi_insight_array_free(&recording->ranges);
     for (size_t i = 0; i < INSIGHT_NOUNS; i++)
-        insight_array_free(&recording->names[i]);
-    insight_array_free(&recording->text);
-    insight_array_free(&recording->stacks);
-    insight_array_free(&recording->frames);
-    insight_array_free(&recording->frame_texts);
-    insight_map_free(&recording->interned);
-    insight_map_free(&recording->stack_hashes);
-    insight_array_free(&recording->allocator_devices);
+        lochi_insight_array_free(&recording->names[i]);
+    lochi_insight_array_free(&recording->text);
+    lochi_insight_array_free(&recording->stacks);
+    lochi_insight_array_free(&recording->frames);
+    lochi_insight_array_free(&recording->frame_texts);
+    lochi_insight_map_free(&recording->interned);
+    lochi_insight_map_free(&recording->stack_hashes);
+    lochi_insight_array_free(&recording->allocator_devices);
     free((char *)recording->info.path);
     free((char *)recording->info.program);
     free(recording);
@@ -50,21 +50,21 @@ static uint64_t recording_hash(const void *data, size_t bytes, uint64_t seed)
     return hash;
 }
 
-uint32_t insight_recording_add_text(loch_recording *recording, const char *text, size_t length)
+uint32_t lochi_insight_recording_add_text(loch_recording *recording, const char *text, size_t length)
 {
     insight_array *all = &recording->text;
-    if (!all->count && !insight_array_append(all, "", 1, 1)) return LOCH_RECORDING_NONE;
+    if (!all->count && !lochi_insight_array_append(all, "", 1, 1)) return LOCH_RECORDING_NONE;
     if (!length) return 0;
     uint64_t hash = recording_hash(text, length, 0);
     for (;; hash++) { /* texts with equal hashes take the next free key */
-        const uint32_t found = insight_map_find(&recording->interned, hash);
+        const uint32_t found = lochi_insight_map_find(&recording->interned, hash);
         if (found == UINT32_MAX) break;
         const char *other = (const char *)all->data + found;
         if (strlen(other) == length && !memcmp(other, text, length)) return found;
     }
     const size_t offset = all->count;
-    if (offset + length + 1 >= UINT32_MAX - 1 || !insight_array_reserve(all, offset + length + 1, 1) ||
-        !insight_map_set(&recording->interned, hash, (uint32_t)offset))
+    if (offset + length + 1 >= UINT32_MAX - 1 || !lochi_insight_array_reserve(all, offset + length + 1, 1) ||
+        !lochi_insight_map_set(&recording->interned, hash, (uint32_t)offset))
         return LOCH_RECORDING_NONE;
     char *copy = (char *)all->data + offset;
     for (size_t i = 0; i < length; i++)
@@ -74,55 +74,55 @@ uint32_t insight_recording_add_text(loch_recording *recording, const char *text,
     return (uint32_t)offset;
 }
 
-uint32_t insight_recording_add_name(loch_recording *recording, loch_recording_noun noun, const char *name,
-                                    size_t length)
+uint32_t lochi_insight_recording_add_name(loch_recording *recording, loch_recording_noun noun, const char *name,
+                                          size_t length)
 {
     insight_array *names = &recording->names[noun];
-    const uint32_t offset = insight_recording_add_text(recording, name, length);
+    const uint32_t offset = lochi_insight_recording_add_text(recording, name, length);
     if (offset == LOCH_RECORDING_NONE) return LOCH_RECORDING_NONE;
     const uint64_t key = recording_hash(&offset, sizeof offset, 0x6e616d65u + (uint64_t)noun);
     const uint32_t *offsets = names->data;
-    const uint32_t found = insight_map_find(&recording->stack_hashes, key);
+    const uint32_t found = lochi_insight_map_find(&recording->stack_hashes, key);
     if (found != UINT32_MAX && found < names->count && offsets[found] == offset) return found;
     for (size_t i = 0; found != UINT32_MAX && i < names->count; i++) /* another text has the key */
         if (offsets[i] == offset) return (uint32_t)i;
-    if (!insight_map_set(&recording->stack_hashes, key, (uint32_t)names->count) ||
-        !insight_array_append(names, &offset, 1, sizeof offset))
+    if (!lochi_insight_map_set(&recording->stack_hashes, key, (uint32_t)names->count) ||
+        !lochi_insight_array_append(names, &offset, 1, sizeof offset))
         return LOCH_RECORDING_NONE;
     return (uint32_t)names->count - 1;
 }
 
-uint32_t insight_recording_append_name(loch_recording *recording, loch_recording_noun noun, const char *name,
-                                       size_t length)
+uint32_t lochi_insight_recording_append_name(loch_recording *recording, loch_recording_noun noun, const char *name,
+                                             size_t length)
 {
     insight_array *names = &recording->names[noun];
-    const uint32_t offset = insight_recording_add_text(recording, name, length);
-    if (offset == LOCH_RECORDING_NONE || !insight_array_append(names, &offset, 1, sizeof offset))
+    const uint32_t offset = lochi_insight_recording_add_text(recording, name, length);
+    if (offset == LOCH_RECORDING_NONE || !lochi_insight_array_append(names, &offset, 1, sizeof offset))
         return LOCH_RECORDING_NONE;
     return (uint32_t)names->count - 1;
 }
 
-bool insight_recording_set_device(loch_recording *recording, uint32_t allocator, uint32_t device)
+bool lochi_insight_recording_set_device(loch_recording *recording, uint32_t allocator, uint32_t device)
 {
     insight_array *devices = &recording->allocator_devices;
-    if (!insight_array_reserve(devices, (size_t)allocator + 1, sizeof(uint16_t))) return false;
+    if (!lochi_insight_array_reserve(devices, (size_t)allocator + 1, sizeof(uint16_t))) return false;
     ((uint16_t *)devices->data)[allocator] = (uint16_t)device;
     if (devices->count <= allocator) devices->count = (size_t)allocator + 1;
     return true;
 }
 
-uint16_t insight_recording_get_device(const loch_recording *recording, uint32_t allocator)
+uint16_t lochi_insight_recording_get_device(const loch_recording *recording, uint32_t allocator)
 {
     const insight_array *devices = &recording->allocator_devices;
     return allocator < devices->count ? ((const uint16_t *)devices->data)[allocator] : 0;
 }
 
-uint32_t insight_recording_add_stack(loch_recording *recording, const uint32_t *frames, size_t count)
+uint32_t lochi_insight_recording_add_stack(loch_recording *recording, const uint32_t *frames, size_t count)
 {
     insight_array *stacks = &recording->stacks;
     uint64_t hash = recording_hash(frames, count * sizeof *frames, 0x737461636bu);
     for (;; hash++) {
-        const uint32_t found = insight_map_find(&recording->stack_hashes, hash);
+        const uint32_t found = lochi_insight_map_find(&recording->stack_hashes, hash);
         if (found == UINT32_MAX) break;
         if (found >= stacks->count) continue;
         const insight_stack *stack = (const insight_stack *)stacks->data + found;
@@ -132,9 +132,9 @@ uint32_t insight_recording_add_stack(loch_recording *recording, const uint32_t *
     }
     const insight_stack stack = {(uint32_t)recording->frames.count, (uint32_t)count};
     if (recording->frames.count + count >= UINT32_MAX ||
-        !insight_array_append(&recording->frames, frames, count, sizeof *frames) ||
-        !insight_map_set(&recording->stack_hashes, hash, (uint32_t)stacks->count) ||
-        !insight_array_append(stacks, &stack, 1, sizeof stack))
+        !lochi_insight_array_append(&recording->frames, frames, count, sizeof *frames) ||
+        !lochi_insight_map_set(&recording->stack_hashes, hash, (uint32_t)stacks->count) ||
+        !lochi_insight_array_append(stacks, &stack, 1, sizeof stack))
         return LOCH_RECORDING_NONE;
     return (uint32_t)stacks->count - 1;
 }
@@ -144,34 +144,35 @@ uint32_t insight_recording_add_stack(loch_recording *recording, const uint32_t *
 /* Appends one item. Returns its index; LOCH_RECORDING_NONE if there is no room. */
 static uint32_t recording_append(insight_array *array, const void *item, size_t bytes)
 {
-    if (array->count >= UINT32_MAX - 2 || !insight_array_append(array, item, 1, bytes)) return LOCH_RECORDING_NONE;
+    if (array->count >= UINT32_MAX - 2 || !lochi_insight_array_append(array, item, 1, bytes))
+        return LOCH_RECORDING_NONE;
     return (uint32_t)array->count - 1;
 }
 
-uint32_t insight_recording_add_block(loch_recording *recording, const loch_recording_block *block)
+uint32_t lochi_insight_recording_add_block(loch_recording *recording, const loch_recording_block *block)
 {
     return recording_append(&recording->blocks, block, sizeof *block);
 }
 
-uint32_t insight_recording_add_range(loch_recording *recording, const loch_recording_range *range)
+uint32_t lochi_insight_recording_add_range(loch_recording *recording, const loch_recording_range *range)
 {
     return recording_append(&recording->ranges, range, sizeof *range);
 }
 
-uint32_t insight_recording_add_event(loch_recording *recording, const loch_recording_event *event)
+uint32_t lochi_insight_recording_add_event(loch_recording *recording, const loch_recording_event *event)
 {
     return recording_append(&recording->events, event, sizeof *event);
 }
 
-uint32_t insight_recording_add_alloc(loch_recording *recording, const loch_recording_block *block,
-                                     const loch_recording_event *event)
+uint32_t lochi_insight_recording_add_alloc(loch_recording *recording, const loch_recording_block *block,
+                                           const loch_recording_event *event)
 {
-    const uint32_t index = insight_recording_add_block(recording, block);
+    const uint32_t index = lochi_insight_recording_add_block(recording, block);
     loch_recording_event alloc = *event;
     alloc.kind = LOCH_RECORDED_ALLOC;
     alloc.subject = index;
     alloc.value = block->bytes;
-    const uint32_t at = index == LOCH_RECORDING_NONE ? index : insight_recording_add_event(recording, &alloc);
+    const uint32_t at = index == LOCH_RECORDING_NONE ? index : lochi_insight_recording_add_event(recording, &alloc);
     if (at == LOCH_RECORDING_NONE) return LOCH_RECORDING_NONE;
     loch_recording_block *added = (loch_recording_block *)recording->blocks.data + index;
     added->alloc_event = at;
@@ -179,12 +180,12 @@ uint32_t insight_recording_add_alloc(loch_recording *recording, const loch_recor
     return index;
 }
 
-uint32_t insight_recording_add_free(loch_recording *recording, uint32_t block, const loch_recording_event *event)
+uint32_t lochi_insight_recording_add_free(loch_recording *recording, uint32_t block, const loch_recording_event *event)
 {
     loch_recording_event freed = *event;
     freed.kind = LOCH_RECORDED_FREE;
     freed.subject = block;
-    const uint32_t at = insight_recording_add_event(recording, &freed);
+    const uint32_t at = lochi_insight_recording_add_event(recording, &freed);
     if (at != LOCH_RECORDING_NONE) ((loch_recording_block *)recording->blocks.data)[block].free_event = at;
     return at;
 }
@@ -199,7 +200,7 @@ static bool recording_sum(loch_recording *recording)
     const loch_recording_block *blocks = recording->blocks.data;
     insight_array sizes = {.data = NULL}; /* of uint64_t: present bytes of each block */
     uint64_t requested = 0, reserved = 0;
-    if (!insight_array_reserve(&sizes, recording->blocks.count + 1, sizeof(uint64_t))) return false;
+    if (!lochi_insight_array_reserve(&sizes, recording->blocks.count + 1, sizeof(uint64_t))) return false;
     uint64_t *bytes = sizes.data;
     for (size_t i = 0; i < recording->events.count; i++) {
         loch_recording_event *event = &events[i];
@@ -231,11 +232,11 @@ static bool recording_sum(loch_recording *recording)
         info->live_blocks++;
         info->live_bytes += bytes[i];
     }
-    insight_array_free(&sizes);
+    lochi_insight_array_free(&sizes);
     return true;
 }
 
-loch_status insight_recording_finish(loch_recording *recording)
+loch_status lochi_insight_recording_finish(loch_recording *recording)
 {
     loch_recording_info *info = &recording->info;
     static const char *const fallbacks[INSIGHT_NOUNS] = {"", "memory", "device", "main", "call"};
@@ -243,9 +244,10 @@ loch_status insight_recording_finish(loch_recording *recording)
     info->streams = 1;
     for (int noun = LOCH_RECORDING_ALLOCATOR; noun <= LOCH_RECORDING_THREAD; noun++)
         if (!recording->names[noun].count)
-            is_good = is_good && insight_recording_add_name(recording, (loch_recording_noun)noun, fallbacks[noun],
-                                                            strlen(fallbacks[noun])) != LOCH_RECORDING_NONE;
-    is_good = is_good && insight_array_reserve(&recording->frame_texts, recording->frames.count, sizeof(char *)) &&
+            is_good = is_good && lochi_insight_recording_add_name(recording, (loch_recording_noun)noun, fallbacks[noun],
+                                                                  strlen(fallbacks[noun])) != LOCH_RECORDING_NONE;
+    is_good = is_good &&
+              lochi_insight_array_reserve(&recording->frame_texts, recording->frames.count, sizeof(char *)) &&
               recording_sum(recording);
     if (!is_good)
         return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the recording", info->path);

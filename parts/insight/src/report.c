@@ -66,9 +66,9 @@ static loch_status report_prepare(report_run *run, const loch_recording *recordi
     run->info.size = sizeof run->info;
     loch_status status = loch_recording_get_info(recording, &run->info);
     if (status == LOCH_OK) status = report_find_window(run, options);
-    if (status == LOCH_OK) status = insight_report_group(run);
-    if (status == LOCH_OK) status = insight_report_sum(run);
-    if (status == LOCH_OK) status = insight_report_select(run);
+    if (status == LOCH_OK) status = lochi_insight_report_group(run);
+    if (status == LOCH_OK) status = lochi_insight_report_sum(run);
+    if (status == LOCH_OK) status = lochi_insight_report_select(run);
     return status;
 }
 
@@ -77,12 +77,12 @@ static void report_forget(report_run *run)
     insight_array *arrays[] = {&run->sites,       &run->site_names,   &run->curves.array, &run->calls,
                                &run->lives.array, &run->ranges.array, &run->used_stacks,  &run->stack_order};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        insight_array_free(arrays[i]);
+        lochi_insight_array_free(arrays[i]);
     for (int by = 0; by < REPORT_BYS; by++) {
-        insight_array_free(&run->groupings[by].band_of);
-        insight_array_free(&run->bands[by].array);
-        insight_array_free(&run->used[by]);
-        insight_array_free(&run->order[by]);
+        lochi_insight_array_free(&run->groupings[by].band_of);
+        lochi_insight_array_free(&run->bands[by].array);
+        lochi_insight_array_free(&run->used[by]);
+        lochi_insight_array_free(&run->order[by]);
     }
 }
 
@@ -102,7 +102,7 @@ static void report_write_number(FILE *file, const char *name, uint64_t value)
 static void report_write_text(FILE *file, const char *name, const char *text)
 {
     fprintf(file, ",\"%s\":", name);
-    insight_report_write_json(file, text);
+    lochi_insight_report_write_json(file, text);
 }
 
 /* Writes bands with their names, and the names and bands of the groups that lives use. */
@@ -118,12 +118,12 @@ static void report_write_grouping(const report_run *run, report_by by, FILE *fil
         if (grouping->others && i + 1 == grouping->bands)
             fprintf(file, "\"other (%" PRIu32 ")\"", grouping->others);
         else
-            insight_report_write_group(run, by, grouping->named[i], file);
+            lochi_insight_report_write_group(run, by, grouping->named[i], file);
     }
     fputs("],\"names\":[", file);
     for (size_t i = 0; i < run->order[by].count; i++) {
         if (i) fputc(',', file);
-        insight_report_write_group(run, by, order[i], file);
+        lochi_insight_report_write_group(run, by, order[i], file);
     }
     fputs("],\"band\":[", file);
     for (size_t i = 0; grouping->bands && i < run->order[by].count; i++)
@@ -150,7 +150,7 @@ static void report_write_calls(const report_run *run, FILE *file)
     for (size_t i = 0; i < run->info.calls; i++) {
         if (!calls[i].count) continue;
         fputs(is_first ? "{\"name\":" : ",{\"name\":", file);
-        insight_report_write_json(file, loch_recording_get_name(run->recording, LOCH_RECORDING_CALL, i));
+        lochi_insight_report_write_json(file, loch_recording_get_name(run->recording, LOCH_RECORDING_CALL, i));
         fprintf(file, ",\"count\":%" PRIu64 ",\"ns\":%" PRIu64 ",\"most\":%" PRIu64 "}", calls[i].count,
                 calls[i].total_ns, calls[i].most_ns);
         is_first = false;
@@ -172,8 +172,8 @@ static void report_write_marks(const report_run *run, FILE *file)
         if (!kind) continue;
         fprintf(file, "%s{\"kind\":\"%s\",\"time\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"allocator\":", count ? "," : "",
                 kind, event->time_ns, event->value);
-        insight_report_write_json(file,
-                                  loch_recording_get_name(run->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
+        lochi_insight_report_write_json(
+            file, loch_recording_get_name(run->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
         fputc('}', file);
         count++;
     }
@@ -192,10 +192,10 @@ static bool report_write_stacks(const report_run *run, FILE *file)
         size_t count;
         const char *const *frames = loch_recording_get_stack(run->recording, order[i], &count);
         for (size_t j = 0; is_good && j < count && j < REPORT_FRAMES; j++) {
-            if (insight_map_find(&found, (uintptr_t)frames[j]) != UINT32_MAX) continue;
-            is_good = insight_map_set(&found, (uintptr_t)frames[j], frames_count);
+            if (lochi_insight_map_find(&found, (uintptr_t)frames[j]) != UINT32_MAX) continue;
+            is_good = lochi_insight_map_set(&found, (uintptr_t)frames[j], frames_count);
             if (frames_count++) fputc(',', file);
-            insight_report_write_json(file, frames[j]);
+            lochi_insight_report_write_json(file, frames[j]);
         }
     }
     fputs("],\"stacks\":[", file);
@@ -204,11 +204,11 @@ static bool report_write_stacks(const report_run *run, FILE *file)
         const char *const *frames = loch_recording_get_stack(run->recording, order[i], &count);
         fputs(i ? ",[" : "[", file);
         for (size_t j = 0; j < count && j < REPORT_FRAMES; j++)
-            fprintf(file, j ? ",%" PRIu32 : "%" PRIu32, insight_map_find(&found, (uintptr_t)frames[j]));
+            fprintf(file, j ? ",%" PRIu32 : "%" PRIu32, lochi_insight_map_find(&found, (uintptr_t)frames[j]));
         fputc(']', file);
     }
     fputc(']', file);
-    insight_map_free(&found);
+    lochi_insight_map_free(&found);
     return is_good;
 }
 
@@ -250,7 +250,7 @@ static void report_write_figures(const report_run *run, FILE *file)
 static bool report_write_run(const report_run *run, size_t index, const loch_report_options *options, FILE *file)
 {
     fputs("{\"path\":", file);
-    insight_report_write_json(file, run->info.path);
+    lochi_insight_report_write_json(file, run->info.path);
     report_write_text(file, "label",
                       options->labels[index] ? options->labels[index] : report_file_name(run->info.path));
     report_write_text(file, "note", options->notes[index] ? options->notes[index] : "");
@@ -263,7 +263,7 @@ static bool report_write_run(const report_run *run, size_t index, const loch_rep
     fputs("],\"devices\":[", file);
     for (size_t i = 0; i < run->info.devices; i++) {
         if (i) fputc(',', file);
-        insight_report_write_json(file, loch_recording_get_name(run->recording, LOCH_RECORDING_DEVICE, i));
+        lochi_insight_report_write_json(file, loch_recording_get_name(run->recording, LOCH_RECORDING_DEVICE, i));
     }
     fputc(']', file);
     report_write_powers(file, "sizes", run->sizes);
@@ -286,14 +286,14 @@ static void report_write_hash(FILE *file, const char *sha256)
         bytes[i] = (uint8_t)strtoul(digits, NULL, 16);
     }
     fputs("'sha256-", file);
-    insight_report_write_base64(file, bytes, sizeof bytes);
+    lochi_insight_report_write_base64(file, bytes, sizeof bytes);
     fputs("'", file);
 }
 
 static void report_write_data(FILE *file, size_t run, const char *name, const report_bytes *bytes)
 {
     fprintf(file, "<script type=\"text/plain\" id=\"data-%zu-%s\">", run, name);
-    insight_report_write_base64(file, bytes->array.data, bytes->array.count);
+    lochi_insight_report_write_base64(file, bytes->array.data, bytes->array.count);
     fputs("</script>\n", file);
 }
 
@@ -307,16 +307,16 @@ static void report_write_head(FILE *file, const char *title)
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src ",
           file);
-    report_write_hash(file, insight_report_script.sha256);
+    report_write_hash(file, lochi_insight_report_script.sha256);
     fputs("; style-src ", file);
-    report_write_hash(file, insight_report_style.sha256);
+    report_write_hash(file, lochi_insight_report_style.sha256);
     fputs("; base-uri 'none'; form-action 'none'\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\">\n<title>",
           file);
-    insight_report_write_html(file, title);
+    lochi_insight_report_write_html(file, title);
     fputs("</title>\n<style>", file);
-    report_write_web(file, &insight_report_style);
+    report_write_web(file, &lochi_insight_report_style);
     fputs("</style>\n</head>\n", file);
 }
 
@@ -327,9 +327,9 @@ static bool report_write(FILE *file, const report_run *runs, size_t count, const
     snprintf(title, sizeof title, "%s%s%s", report_file_name(runs[0].info.path), count > 1 ? " and " : "",
              count > 1 ? report_file_name(runs[1].info.path) : "");
     report_write_head(file, options->title ? options->title : title);
-    report_write_web(file, &insight_report_body);
+    report_write_web(file, &lochi_insight_report_body);
     fprintf(file, "<script type=\"application/json\" id=\"meta\">{\"version\":\"%s\",\"title\":", loch_version());
-    insight_report_write_json(file, options->title ? options->title : title);
+    lochi_insight_report_write_json(file, options->title ? options->title : title);
     fputs(",\"runs\":[", file);
     for (size_t i = 0; i < count; i++) {
         if (i) fputc(',', file);
@@ -345,7 +345,7 @@ static bool report_write(FILE *file, const report_run *runs, size_t count, const
         }
     }
     fputs("<script>", file);
-    report_write_web(file, &insight_report_script);
+    report_write_web(file, &lochi_insight_report_script);
     fputs("</script>\n", file);
     for (size_t i = 0; i < count; i++) {
         report_write_data(file, i, "lives", &runs[i].lives);
@@ -369,10 +369,10 @@ loch_status loch_report_save(const loch_recording *const *recordings, size_t cou
         status = report_prepare(&runs[i], recordings[i], &read);
         if (status == LOCH_OK) status = report_progress(&read, i + 1, count + 1);
     }
-    if (status == LOCH_OK) status = insight_sink_open(path, &sink);
+    if (status == LOCH_OK) status = lochi_insight_sink_open(path, &sink);
     if (status == LOCH_OK) {
-        if (!report_write(sink.file, runs, count, &read)) status = insight_no_memory(path);
-        status = insight_sink_close(&sink, status);
+        if (!report_write(sink.file, runs, count, &read)) status = lochi_insight_no_memory(path);
+        status = lochi_insight_sink_close(&sink, status);
     }
     for (size_t i = 0; i < count; i++)
         report_forget(&runs[i]);

@@ -71,18 +71,18 @@ typedef struct report_run {
 } report_run;
 
 /* Groups the blocks. E_HOST_MEMORY. */
-loch_status insight_report_group(report_run *run);
+loch_status lochi_insight_report_group(report_run *run);
 
 /* Returns the group of a block. */
-uint32_t insight_report_group_of(const report_run *run, report_by by, const loch_recording_block *block);
+uint32_t lochi_insight_report_group_of(const report_run *run, report_by by, const loch_recording_block *block);
 
 /* Writes the name of a group as a string of JSON. */
-void insight_report_write_group(const report_run *run, report_by by, uint32_t group, FILE *file);
+void lochi_insight_report_write_group(const report_run *run, report_by by, uint32_t group, FILE *file);
 
 /* Sums the events of the window in columns. E_HOST_MEMORY. */
-loch_status insight_report_sum(report_run *run);
+loch_status lochi_insight_report_sum(report_run *run);
 
-/* Selects and packs lives and ranges. Call it after insight_report_sum, which finds the peak. E_HOST_MEMORY. */
-loch_status insight_report_select(report_run *run);
+/* Selects and packs lives and ranges. Call it after lochi_insight_report_sum, which finds the peak. E_HOST_MEMORY. */
+loch_status lochi_insight_report_select(report_run *run);
 
 #endif

@@ -2,10 +2,10 @@
 #include "report_bytes.h"
 #include <string.h>
 
-void insight_report_put(report_bytes *bytes, uint64_t value)
+void lochi_insight_report_put(report_bytes *bytes, uint64_t value)
 {
     insight_array *array = &bytes->array;
-    if (bytes->has_failed || !insight_array_reserve(array, array->count + 10, 1)) {
+    if (bytes->has_failed || !lochi_insight_array_reserve(array, array->count + 10, 1)) {
         bytes->has_failed = true;
         return;
     }
@@ -16,13 +16,13 @@ void insight_report_put(report_bytes *bytes, uint64_t value)
     array->count = (size_t)(at - (uint8_t *)array->data);
 }
 
-void insight_report_put_change(report_bytes *bytes, uint64_t before, uint64_t after)
+void lochi_insight_report_put_change(report_bytes *bytes, uint64_t before, uint64_t after)
 {
     const uint64_t change = after - before;
-    insight_report_put(bytes, change << 1 ^ (change >> 63 ? UINT64_MAX : 0));
+    lochi_insight_report_put(bytes, change << 1 ^ (change >> 63 ? UINT64_MAX : 0));
 }
 
-void insight_report_write_base64(FILE *file, const uint8_t *data, size_t bytes)
+void lochi_insight_report_write_base64(FILE *file, const uint8_t *data, size_t bytes)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char text[4096];
@@ -57,7 +57,7 @@ static size_t report_sequence_length(const unsigned char *text)
     return length;
 }
 
-void insight_report_write_json(FILE *file, const char *text)
+void lochi_insight_report_write_json(FILE *file, const char *text)
 {
     fputc('"', file);
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
@@ -75,7 +75,7 @@ void insight_report_write_json(FILE *file, const char *text)
     fputc('"', file);
 }
 
-void insight_report_write_html(FILE *file, const char *text)
+void lochi_insight_report_write_html(FILE *file, const char *text)
 {
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
         const size_t length = report_sequence_length(at);

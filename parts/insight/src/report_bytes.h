@@ -15,19 +15,19 @@ typedef struct report_bytes {
     bool has_failed;
 } report_bytes;
 
-void insight_report_put(report_bytes *bytes, uint64_t value);
+void lochi_insight_report_put(report_bytes *bytes, uint64_t value);
 
 /* Packs `after` minus `before`. */
-void insight_report_put_change(report_bytes *bytes, uint64_t before, uint64_t after);
+void lochi_insight_report_put_change(report_bytes *bytes, uint64_t before, uint64_t after);
 
 /* Writes bytes as base64. Failures stay in the file: ferror. */
-void insight_report_write_base64(FILE *file, const uint8_t *data, size_t bytes);
+void lochi_insight_report_write_base64(FILE *file, const uint8_t *data, size_t bytes);
 
 /* Writes a text as a string of JSON with quotes. What could end a script element is escaped; bytes that are not UTF-8
  * become U+FFFD. */
-void insight_report_write_json(FILE *file, const char *text);
+void lochi_insight_report_write_json(FILE *file, const char *text);
 
 /* Writes a text into HTML. */
-void insight_report_write_html(FILE *file, const char *text);
+void lochi_insight_report_write_html(FILE *file, const char *text);
 
 #endif

@@ -61,12 +61,12 @@ static void curve_pack_bands(report_bytes *bytes, curve_bands *bands, uint32_t c
         changed |= (uint64_t)(bands->there[i] != bands->packed[i]) << i;
         higher |= (uint64_t)(bands->most[i] > bands->there[i]) << i;
     }
-    insight_report_put(bytes, changed);
+    lochi_insight_report_put(bytes, changed);
     for (uint32_t i = 0; i < count; i++)
-        if (changed >> i & 1) insight_report_put_change(bytes, bands->packed[i], bands->there[i]);
-    insight_report_put(bytes, higher);
+        if (changed >> i & 1) lochi_insight_report_put_change(bytes, bands->packed[i], bands->there[i]);
+    lochi_insight_report_put(bytes, higher);
     for (uint32_t i = 0; i < count; i++)
-        if (higher >> i & 1) insight_report_put(bytes, bands->most[i] - bands->there[i]);
+        if (higher >> i & 1) lochi_insight_report_put(bytes, bands->most[i] - bands->there[i]);
     memcpy(bands->packed, bands->there, sizeof bands->packed);
 }
 
@@ -76,19 +76,19 @@ static void curve_close(curve_state *state)
     report_bytes *out = &run->curves;
     const curve_column *column = &state->column, *before = &state->packed;
     if (!state->is_open) return;
-    insight_report_put(out, column->begin_ns - before->begin_ns);
-    insight_report_put(out, column->most_moment - before->most_moment);
-    insight_report_put(out, column->most_ns - column->begin_ns);
-    insight_report_put_change(out, before->most, column->most);
-    insight_report_put(out, column->most - column->least);
-    insight_report_put(out, column->most - state->requested);
-    insight_report_put_change(out, before->reserved_most, column->reserved_most);
-    insight_report_put(out, column->reserved_most - column->reserved_there);
-    insight_report_put(out, column->reserved_most - state->reserved);
-    insight_report_put_change(out, before->blocks_there, column->blocks_there);
-    insight_report_put(out, column->call_ns);
-    insight_report_put(out, column->calls);
-    insight_report_put(out, column->allocations);
+    lochi_insight_report_put(out, column->begin_ns - before->begin_ns);
+    lochi_insight_report_put(out, column->most_moment - before->most_moment);
+    lochi_insight_report_put(out, column->most_ns - column->begin_ns);
+    lochi_insight_report_put_change(out, before->most, column->most);
+    lochi_insight_report_put(out, column->most - column->least);
+    lochi_insight_report_put(out, column->most - state->requested);
+    lochi_insight_report_put_change(out, before->reserved_most, column->reserved_most);
+    lochi_insight_report_put(out, column->reserved_most - column->reserved_there);
+    lochi_insight_report_put(out, column->reserved_most - state->reserved);
+    lochi_insight_report_put_change(out, before->blocks_there, column->blocks_there);
+    lochi_insight_report_put(out, column->call_ns);
+    lochi_insight_report_put(out, column->calls);
+    lochi_insight_report_put(out, column->allocations);
     for (int by = 0; by < REPORT_BYS; by++)
         if (run->groupings[by].bands) curve_pack_bands(&run->bands[by], &state->bands[by], run->groupings[by].bands);
     state->packed = *column;
@@ -107,7 +107,7 @@ static void curve_resize(curve_state *state, uint32_t block, uint64_t bytes)
     for (int by = 0; by < REPORT_BYS; by++) {
         const report_grouping *grouping = &run->groupings[by];
         if (!grouping->bands) continue;
-        const uint32_t group = insight_report_group_of(run, (report_by)by, &run->blocks[block]);
+        const uint32_t group = lochi_insight_report_group_of(run, (report_by)by, &run->blocks[block]);
         const uint8_t band = ((const uint8_t *)grouping->band_of.data)[group];
         curve_bands *bands = &state->bands[by];
         bands->now[band] += more;
@@ -224,11 +224,11 @@ static void curve_walk(curve_state *state)
     run->at_end_blocks = state->blocks;
 }
 
-loch_status insight_report_sum(report_run *run)
+loch_status lochi_insight_report_sum(report_run *run)
 {
     insight_array bytes = {.data = NULL};
-    bool is_good = insight_array_reserve(&bytes, run->info.blocks + 1, sizeof(uint64_t)) &&
-                   insight_array_reserve(&run->calls, run->info.calls + 1, sizeof(report_call));
+    bool is_good = lochi_insight_array_reserve(&bytes, run->info.blocks + 1, sizeof(uint64_t)) &&
+                   lochi_insight_array_reserve(&run->calls, run->info.calls + 1, sizeof(report_call));
     if (is_good) {
         curve_state state = {.run = run, .bytes = bytes.data};
         curve_walk(&state);
@@ -236,6 +236,6 @@ loch_status insight_report_sum(report_run *run)
         for (int by = 0; by < REPORT_BYS; by++)
             is_good = is_good && !run->bands[by].has_failed;
     }
-    insight_array_free(&bytes);
-    return is_good ? LOCH_OK : insight_no_memory(run->info.path);
+    lochi_insight_array_free(&bytes);
+    return is_good ? LOCH_OK : lochi_insight_no_memory(run->info.path);
 }

@@ -41,8 +41,8 @@ static bool group_find_sites(report_run *run)
     insight_map found = {.mask = 0};
     const char *none = "";
     const size_t stacks = run->info.stacks;
-    bool is_good = insight_array_reserve(&run->sites, stacks + 1, sizeof(uint32_t)) &&
-                   insight_array_append(&run->site_names, &none, 1, sizeof none);
+    bool is_good = lochi_insight_array_reserve(&run->sites, stacks + 1, sizeof(uint32_t)) &&
+                   lochi_insight_array_append(&run->site_names, &none, 1, sizeof none);
     for (uint32_t i = 0; is_good && i < stacks; i++) {
         size_t count, at = 0;
         const char *const *frames = loch_recording_get_stack(run->recording, i, &count);
@@ -50,19 +50,20 @@ static bool group_find_sites(report_run *run)
             at++;
         if (at + 1 == count && group_is_inner(frames[at])) at = 0;
         const char *site = count ? frames[at] : "";
-        uint32_t number = *site ? insight_map_find(&found, (uintptr_t)site) : 0; /* equal frames have one address */
+        uint32_t number =
+            *site ? lochi_insight_map_find(&found, (uintptr_t)site) : 0; /* equal frames have one address */
         if (number == UINT32_MAX) {
             number = (uint32_t)run->site_names.count;
-            is_good = insight_map_set(&found, (uintptr_t)site, number) &&
-                      insight_array_append(&run->site_names, &site, 1, sizeof site);
+            is_good = lochi_insight_map_set(&found, (uintptr_t)site, number) &&
+                      lochi_insight_array_append(&run->site_names, &site, 1, sizeof site);
         }
         ((uint32_t *)run->sites.data)[i] = number;
     }
-    insight_map_free(&found);
+    lochi_insight_map_free(&found);
     return is_good;
 }
 
-uint32_t insight_report_group_of(const report_run *run, report_by by, const loch_recording_block *block)
+uint32_t lochi_insight_report_group_of(const report_run *run, report_by by, const loch_recording_block *block)
 {
     switch (by) {
     case REPORT_TAG: return block->tag;
@@ -76,7 +77,7 @@ uint32_t insight_report_group_of(const report_run *run, report_by by, const loch
     }
 }
 
-void insight_report_write_group(const report_run *run, report_by by, uint32_t group, FILE *file)
+void lochi_insight_report_write_group(const report_run *run, report_by by, uint32_t group, FILE *file)
 {
     char number[32];
     const char *name = "";
@@ -93,7 +94,7 @@ void insight_report_write_group(const report_run *run, report_by by, uint32_t gr
         break;
     default: name = loch_recording_get_name(run->recording, LOCH_RECORDING_ALLOCATOR, group); break;
     }
-    insight_report_write_json(file, name);
+    lochi_insight_report_write_json(file, name);
 }
 
 /* --- bands --- */
@@ -123,7 +124,7 @@ static void group_weigh(const report_run *run, report_by by, uint64_t *bytes, gr
         const loch_recording_event *event = &run->events[i];
         const bool is_growing = event->kind == LOCH_RECORDED_ALLOC || event->kind == LOCH_RECORDED_RESIZE;
         if (!is_growing && event->kind != LOCH_RECORDED_FREE) continue;
-        group_weight *weight = &weights[insight_report_group_of(run, by, &run->blocks[event->subject])];
+        group_weight *weight = &weights[lochi_insight_report_group_of(run, by, &run->blocks[event->subject])];
         const uint64_t now = is_growing ? event->value : 0;
         weight->now += now - bytes[event->subject];
         bytes[event->subject] = now;
@@ -154,10 +155,10 @@ static bool group_make(report_run *run, report_by by, uint64_t groups)
     report_grouping *grouping = &run->groupings[by];
     insight_array weights = {.data = NULL}, bytes = {.data = NULL};
     grouping->groups = (uint32_t)groups;
-    bool is_good = insight_array_reserve(&grouping->band_of, groups + 1, 1);
+    bool is_good = lochi_insight_array_reserve(&grouping->band_of, groups + 1, 1);
     if (is_good && groups > 1) {
-        is_good = insight_array_reserve(&weights, groups, sizeof(group_weight)) &&
-                  insight_array_reserve(&bytes, run->info.blocks + 1, sizeof(uint64_t));
+        is_good = lochi_insight_array_reserve(&weights, groups, sizeof(group_weight)) &&
+                  lochi_insight_array_reserve(&bytes, run->info.blocks + 1, sizeof(uint64_t));
         group_weight *all = weights.data;
         for (uint32_t i = 0; is_good && i < groups; i++)
             all[i].group = i;
@@ -168,17 +169,17 @@ static bool group_make(report_run *run, report_by by, uint64_t groups)
     }
     /* One band says nothing, except that there must be one grouping: sizes. */
     if (grouping->bands == 1 && by != REPORT_SIZE) grouping->bands = 0;
-    insight_array_free(&weights);
-    insight_array_free(&bytes);
+    lochi_insight_array_free(&weights);
+    lochi_insight_array_free(&bytes);
     return is_good;
 }
 
-loch_status insight_report_group(report_run *run)
+loch_status lochi_insight_report_group(report_run *run)
 {
     const loch_recording_info *info = &run->info;
     const bool is_good = group_find_sites(run) && group_make(run, REPORT_TAG, info->tags) &&
                          group_make(run, REPORT_SITE, run->site_names.count) &&
                          group_make(run, REPORT_SIZE, GROUP_SIZES) && group_make(run, REPORT_STREAM, info->streams) &&
                          group_make(run, REPORT_ALLOCATOR, info->allocators);
-    return is_good ? LOCH_OK : insight_no_memory(info->path);
+    return is_good ? LOCH_OK : lochi_insight_no_memory(info->path);
 }

@@ -93,7 +93,7 @@ static bool life_select(const report_run *run, insight_array *lives, size_t limi
     for (uint32_t i = 0; is_good && i < lives->count; i++)
         if (life_class(run, &all[i]) == last) {
             const life_candidate one = {life_weigh(run, &all[i]), i};
-            is_good = insight_array_append(&edge, &one, 1, sizeof one);
+            is_good = lochi_insight_array_append(&edge, &one, 1, sizeof one);
         }
     life_candidate *candidates = edge.data;
     if (is_good && edge.count) qsort(candidates, edge.count, sizeof *candidates, life_compare_weight);
@@ -108,7 +108,7 @@ static bool life_select(const report_run *run, insight_array *lives, size_t limi
     }
     lives->count = count;
     if (total > 0) *share = kept / total;
-    insight_array_free(&edge);
+    lochi_insight_array_free(&edge);
     return is_good;
 }
 
@@ -118,14 +118,14 @@ static bool life_add(const report_run *run, insight_array *lives, uint32_t block
 {
     if (end != LIFE_NO_END && end < run->begin) return true; /* ended before the window */
     const life one = {state->address, state->bytes, block, state->begin, end, state->flags};
-    return insight_array_append(lives, &one, 1, sizeof one);
+    return lochi_insight_array_append(lives, &one, 1, sizeof one);
 }
 
 /* Collects the lives of all blocks. Returns false if there is no memory. */
 static bool life_collect(const report_run *run, insight_array *lives)
 {
     insight_array memory = {.data = NULL};
-    bool is_good = insight_array_reserve(&memory, run->info.blocks + 1, sizeof(life_block));
+    bool is_good = lochi_insight_array_reserve(&memory, run->info.blocks + 1, sizeof(life_block));
     life_block *states = memory.data;
     for (uint32_t i = 0; is_good && i < run->end; i++) {
         const loch_recording_event *event = &run->events[i];
@@ -153,7 +153,7 @@ static bool life_collect(const report_run *run, insight_array *lives)
         const bool has_ended = block->free_event != LOCH_RECORDING_NONE && block->free_event < run->end;
         if (!has_ended && block->alloc_event < run->end) is_good = life_add(run, lives, i, &states[i], LIFE_NO_END);
     }
-    insight_array_free(&memory);
+    lochi_insight_array_free(&memory);
     return is_good;
 }
 
@@ -170,7 +170,7 @@ static bool life_collect_ranges(const report_run *run, insight_array *lives)
                           ranges[i].take_event,
                           has_ended ? ranges[i].give_event : LIFE_NO_END,
                           0};
-        is_good = insight_array_append(lives, &one, 1, sizeof one);
+        is_good = lochi_insight_array_append(lives, &one, 1, sizeof one);
     }
     return is_good;
 }
@@ -187,13 +187,13 @@ static int life_compare_begin(const void *left, const void *right)
 /* Returns the number in the page of a group or stack; the first use gives it one. */
 static uint32_t life_number(insight_array *used, insight_array *order, uint32_t group, bool *is_good)
 {
-    if (!*is_good || !insight_array_reserve(used, (size_t)group + 1, sizeof(uint32_t))) {
+    if (!*is_good || !lochi_insight_array_reserve(used, (size_t)group + 1, sizeof(uint32_t))) {
         *is_good = false;
         return 0;
     }
     uint32_t *number = (uint32_t *)used->data + group;
     if (!*number) {
-        *is_good = insight_array_append(order, &group, 1, sizeof group);
+        *is_good = lochi_insight_array_append(order, &group, 1, sizeof group);
         *number = (uint32_t)order->count;
     }
     return *number - 1;
@@ -203,12 +203,12 @@ static uint32_t life_number(insight_array *used, insight_array *order, uint32_t 
 static void life_pack_place(const report_run *run, report_bytes *out, const life *before, const life *one)
 {
     const uint64_t begin_ns = run->events[one->begin].time_ns;
-    insight_report_put(out, one->begin - (before ? before->begin : 0));
-    insight_report_put(out, begin_ns - (before ? run->events[before->begin].time_ns : 0));
-    insight_report_put(out, one->end == LIFE_NO_END ? 0 : one->end - one->begin + UINT64_C(1));
-    if (one->end != LIFE_NO_END) insight_report_put(out, life_end_ns(run, one) - begin_ns);
-    insight_report_put_change(out, before ? before->address : 0, one->address);
-    insight_report_put(out, one->bytes);
+    lochi_insight_report_put(out, one->begin - (before ? before->begin : 0));
+    lochi_insight_report_put(out, begin_ns - (before ? run->events[before->begin].time_ns : 0));
+    lochi_insight_report_put(out, one->end == LIFE_NO_END ? 0 : one->end - one->begin + UINT64_C(1));
+    if (one->end != LIFE_NO_END) lochi_insight_report_put(out, life_end_ns(run, one) - begin_ns);
+    lochi_insight_report_put_change(out, before ? before->address : 0, one->address);
+    lochi_insight_report_put(out, one->bytes);
 }
 
 /* Returns the number in the page of a stack, plus 1; 0 for none. The first use gives it one while there is room for its
@@ -216,7 +216,7 @@ static void life_pack_place(const report_run *run, report_bytes *out, const life
 static uint64_t life_stack(report_run *run, uint32_t stack, bool *is_good)
 {
     if (stack >= run->info.stacks) return 0;
-    if (!insight_array_reserve(&run->used_stacks, (size_t)stack + 1, sizeof(uint32_t))) *is_good = false;
+    if (!lochi_insight_array_reserve(&run->used_stacks, (size_t)stack + 1, sizeof(uint32_t))) *is_good = false;
     if (*is_good && !((const uint32_t *)run->used_stacks.data)[stack]) {
         size_t count;
         loch_recording_get_stack(run->recording, stack, &count);
@@ -249,14 +249,14 @@ static bool life_pack(report_run *run, const insight_array *lives)
         const loch_recording_block *block = &run->blocks[all[i].subject];
         const uint32_t stack = run->events[block->alloc_event].stack;
         life_pack_place(run, &run->lives, i ? &all[i - 1] : NULL, &all[i]);
-        insight_report_put_change(&run->lives, id, block->id);
-        insight_report_put(&run->lives, all[i].flags);
+        lochi_insight_report_put_change(&run->lives, id, block->id);
+        lochi_insight_report_put(&run->lives, all[i].flags);
         for (int by = 0; by < REPORT_BYS; by++) {
             if (by == REPORT_SIZE) continue;
-            const uint32_t group = insight_report_group_of(run, (report_by)by, block);
-            insight_report_put(&run->lives, life_number(&run->used[by], &run->order[by], group, &is_good));
+            const uint32_t group = lochi_insight_report_group_of(run, (report_by)by, block);
+            lochi_insight_report_put(&run->lives, life_number(&run->used[by], &run->order[by], group, &is_good));
         }
-        insight_report_put(&run->lives, life_stack(run, stack, &is_good));
+        lochi_insight_report_put(&run->lives, life_stack(run, stack, &is_good));
         id = block->id;
     }
     return is_good && !run->lives.has_failed;
@@ -268,14 +268,14 @@ static bool life_pack_ranges(report_run *run, const insight_array *lives)
     const life *all = lives->data;
     for (size_t i = 0; i < lives->count; i++) {
         life_pack_place(run, &run->ranges, i ? &all[i - 1] : NULL, &all[i]);
-        insight_report_put(&run->ranges, ranges[all[i].subject].kind);
-        insight_report_put(&run->ranges, ranges[all[i].subject].device);
-        insight_report_put(&run->ranges, ranges[all[i].subject].memory);
+        lochi_insight_report_put(&run->ranges, ranges[all[i].subject].kind);
+        lochi_insight_report_put(&run->ranges, ranges[all[i].subject].device);
+        lochi_insight_report_put(&run->ranges, ranges[all[i].subject].memory);
     }
     return !run->ranges.has_failed;
 }
 
-loch_status insight_report_select(report_run *run)
+loch_status lochi_insight_report_select(report_run *run)
 {
     insight_array lives = {.data = NULL}, ranges = {.data = NULL};
     bool is_good = life_collect(run, &lives) && life_collect_ranges(run, &ranges);
@@ -288,7 +288,7 @@ loch_status insight_report_select(report_run *run)
     if (is_good && lives.count) qsort(lives.data, lives.count, sizeof(life), life_compare_begin);
     if (is_good && ranges.count) qsort(ranges.data, ranges.count, sizeof(life), life_compare_begin);
     is_good = is_good && life_pack(run, &lives) && life_pack_ranges(run, &ranges);
-    insight_array_free(&lives);
-    insight_array_free(&ranges);
-    return is_good ? LOCH_OK : insight_no_memory(run->info.path);
+    lochi_insight_array_free(&lives);
+    lochi_insight_array_free(&ranges);
+    return is_good ? LOCH_OK : lochi_insight_no_memory(run->info.path);
 }

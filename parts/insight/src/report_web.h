@@ -11,6 +11,6 @@ typedef struct report_web {
     const char *sha256; /* 64 hexadecimal digits */
 } report_web;
 
-extern const report_web insight_report_body, insight_report_style, insight_report_script;
+extern const report_web lochi_insight_report_body, lochi_insight_report_style, lochi_insight_report_script;
 
 #endif

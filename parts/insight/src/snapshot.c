@@ -36,7 +36,7 @@ typedef struct snapshot_reader {
 static bool snapshot_short(snapshot_reader *reader)
 {
     reader->has_memory = false;
-    return json_read_fail(&reader->json, "there is no memory for the recording");
+    return lochi_insight_json_read_fail(&reader->json, "there is no memory for the recording");
 }
 
 /* Adds a name, with a number behind it if another object has the name. */
@@ -44,10 +44,10 @@ static uint32_t snapshot_add_name(snapshot_reader *reader, loch_recording_noun n
 {
     char other[SNAPSHOT_TEXT + 32];
     const size_t before = reader->recording->names[noun].count;
-    uint32_t index = insight_recording_add_name(reader->recording, noun, name, strlen(name));
+    uint32_t index = lochi_insight_recording_add_name(reader->recording, noun, name, strlen(name));
     if (index < before) { /* the name is taken */
         snprintf(other, sizeof other, "%s #%llu", name, (unsigned long long)number);
-        index = insight_recording_add_name(reader->recording, noun, other, strlen(other));
+        index = lochi_insight_recording_add_name(reader->recording, noun, other, strlen(other));
     }
     if (index == LOCH_RECORDING_NONE) snapshot_short(reader);
     return index;
@@ -57,10 +57,10 @@ static uint32_t snapshot_add_name(snapshot_reader *reader, loch_recording_noun n
 static bool snapshot_read_address(json_reader *json, uint64_t *out)
 {
     char text[32], *end;
-    if (!json_read_text(json, text, sizeof text)) return false;
+    if (!lochi_insight_json_read_text(json, text, sizeof text)) return false;
     if (strncmp(text, "0x", 2) != 0 || !text[2] || strlen(text) > 18 ||
         strspn(text + 2, "0123456789abcdefABCDEF") != strlen(text + 2))
-        return json_read_fail(json, "an address is expected: \"0x\" and at most 16 hexadecimal digits");
+        return lochi_insight_json_read_fail(json, "an address is expected: \"0x\" and at most 16 hexadecimal digits");
     *out = strtoull(text + 2, &end, 16);
     return true;
 }
@@ -71,15 +71,15 @@ static void snapshot_read_device(snapshot_reader *reader, uint32_t place)
 {
     char name[SNAPSHOT_NAME], text[SNAPSHOT_TEXT] = "";
     json_reader *json = &reader->json;
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
-            json_read_text(json, text, sizeof text);
+            lochi_insight_json_read_text(json, text, sizeof text);
         else
-            json_read_skip(json);
+            lochi_insight_json_read_skip(json);
     if (json->wrong) return;
     const uint32_t index = snapshot_add_name(reader, LOCH_RECORDING_DEVICE, text, place);
-    if (!json->wrong && !insight_map_set(&reader->devices, place, index)) snapshot_short(reader);
+    if (!json->wrong && !lochi_insight_map_set(&reader->devices, place, index)) snapshot_short(reader);
 }
 
 static void snapshot_read_tag(snapshot_reader *reader)
@@ -87,17 +87,17 @@ static void snapshot_read_tag(snapshot_reader *reader)
     char name[SNAPSHOT_NAME], text[SNAPSHOT_TEXT] = "";
     json_reader *json = &reader->json;
     uint64_t tag = 0;
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
-            json_read_text(json, text, sizeof text);
+            lochi_insight_json_read_text(json, text, sizeof text);
         else if (!strcmp(name, "tag"))
-            json_read_number(json, &tag);
+            lochi_insight_json_read_number(json, &tag);
         else
-            json_read_skip(json);
+            lochi_insight_json_read_skip(json);
     if (json->wrong) return;
-    const uint32_t index = insight_recording_add_name(reader->recording, LOCH_RECORDING_TAG, text, strlen(text));
-    if (index == LOCH_RECORDING_NONE || !insight_map_set(&reader->tags, tag, index)) snapshot_short(reader);
+    const uint32_t index = lochi_insight_recording_add_name(reader->recording, LOCH_RECORDING_TAG, text, strlen(text));
+    if (index == LOCH_RECORDING_NONE || !lochi_insight_map_set(&reader->tags, tag, index)) snapshot_short(reader);
 }
 
 static void snapshot_read_failure(snapshot_reader *reader)
@@ -105,16 +105,16 @@ static void snapshot_read_failure(snapshot_reader *reader)
     char name[SNAPSHOT_NAME];
     json_reader *json = &reader->json;
     reader->has_failure = true;
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "bytes"))
-            json_read_number(json, &reader->failed);
+            lochi_insight_json_read_number(json, &reader->failed);
         else if (!strcmp(name, "allocator"))
-            json_read_number(json, &reader->failure);
+            lochi_insight_json_read_number(json, &reader->failure);
         else if (!strcmp(name, "stream"))
-            json_read_number(json, &reader->failure_stream);
+            lochi_insight_json_read_number(json, &reader->failure_stream);
         else
-            json_read_skip(json);
+            lochi_insight_json_read_skip(json);
 }
 
 /* --- streams --- */
@@ -125,25 +125,25 @@ static void snapshot_read_stream(snapshot_reader *reader)
     json_reader *json = &reader->json;
     uint64_t stream = 0;
     bool is_default = false;
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "stream"))
-            json_read_number(json, &stream);
+            lochi_insight_json_read_number(json, &stream);
         else if (!strcmp(name, "default"))
-            json_read_truth(json, &is_default);
+            lochi_insight_json_read_truth(json, &is_default);
         else
-            json_read_skip(json);
-    if (!json->wrong && is_default && !insight_map_set(&reader->streams, stream, 0)) snapshot_short(reader);
+            lochi_insight_json_read_skip(json);
+    if (!json->wrong && is_default && !lochi_insight_map_set(&reader->streams, stream, 0)) snapshot_short(reader);
 }
 
 /* Returns the number of a stream: 0 for default streams, others in order of first use. */
 static uint16_t snapshot_stream(snapshot_reader *reader, uint64_t stream)
 {
     if (!stream) return 0;
-    uint32_t number = insight_map_find(&reader->streams, stream);
+    uint32_t number = lochi_insight_map_find(&reader->streams, stream);
     if (number == UINT32_MAX) {
         number = reader->streams_count < UINT16_MAX ? ++reader->streams_count : UINT16_MAX;
-        if (!insight_map_set(&reader->streams, stream, number)) snapshot_short(reader);
+        if (!lochi_insight_map_set(&reader->streams, stream, number)) snapshot_short(reader);
     }
     return (uint16_t)number;
 }
@@ -158,26 +158,27 @@ static void snapshot_read_handle(snapshot_reader *reader)
                                   .take_event = (uint32_t)reader->recording->events.count,
                                   .give_event = LOCH_RECORDING_NONE};
     bool is_asleep = false, is_range = false;
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "bytes"))
-            json_read_number(json, &range.bytes);
+            lochi_insight_json_read_number(json, &range.bytes);
         else if (!strcmp(name, "address"))
             snapshot_read_address(json, &range.address);
         else if (!strcmp(name, "asleep"))
-            json_read_truth(json, &is_asleep);
+            lochi_insight_json_read_truth(json, &is_asleep);
         else if (!strcmp(name, "range")) /* memory of the parent */
-            json_read_truth(json, &is_range);
+            lochi_insight_json_read_truth(json, &is_range);
         else
-            json_read_skip(json);
+            lochi_insight_json_read_skip(json);
     if (json->wrong || is_asleep || is_range) return;
-    const uint32_t index = insight_recording_add_range(reader->recording, &range);
+    const uint32_t index = lochi_insight_recording_add_range(reader->recording, &range);
     const loch_recording_event event = {.kind = LOCH_RECORDED_TAKE,
                                         .value = range.bytes,
                                         .subject = index,
                                         .stream = (uint16_t)reader->device,
                                         .stack = LOCH_RECORDING_NONE};
-    if (index == LOCH_RECORDING_NONE || insight_recording_add_event(reader->recording, &event) == LOCH_RECORDING_NONE)
+    if (index == LOCH_RECORDING_NONE ||
+        lochi_insight_recording_add_event(reader->recording, &event) == LOCH_RECORDING_NONE)
         snapshot_short(reader);
 }
 
@@ -192,10 +193,10 @@ typedef struct snapshot_block {
 
 static void snapshot_add_block(snapshot_reader *reader, const snapshot_block *read)
 {
-    const uint32_t tag = read->tag ? insight_map_find(&reader->tags, read->tag) : 0;
+    const uint32_t tag = read->tag ? lochi_insight_map_find(&reader->tags, read->tag) : 0;
     const uint16_t stream = snapshot_stream(reader, read->stream);
     if (tag == UINT32_MAX) {
-        json_read_fail(&reader->json, "a block has a tag that the list of tags lacks");
+        lochi_insight_json_read_fail(&reader->json, "a block has a tag that the list of tags lacks");
         return;
     }
     const loch_recording_block block = {.id = reader->recording->blocks.count + 1,
@@ -206,7 +207,8 @@ static void snapshot_add_block(snapshot_reader *reader, const snapshot_block *re
                                         .stream = stream,
                                         .is_present = 1};
     const loch_recording_event event = {.value = read->bytes, .stream = stream, .stack = read->stack};
-    if (insight_recording_add_alloc(reader->recording, &block, &event) == LOCH_RECORDING_NONE) snapshot_short(reader);
+    if (lochi_insight_recording_add_alloc(reader->recording, &block, &event) == LOCH_RECORDING_NONE)
+        snapshot_short(reader);
 }
 
 /* Reads a list of frames. Returns the index of the call stack. */
@@ -215,15 +217,15 @@ static uint32_t snapshot_read_stack(snapshot_reader *reader)
     char text[SNAPSHOT_TEXT];
     uint32_t frames[SNAPSHOT_FRAMES], count = 0;
     json_reader *json = &reader->json;
-    if (!json_read_open(json, '[')) return LOCH_RECORDING_NONE;
-    while (json_read_item(json)) {
-        if (!json_read_text(json, text, sizeof text)) break;
+    if (!lochi_insight_json_read_open(json, '[')) return LOCH_RECORDING_NONE;
+    while (lochi_insight_json_read_item(json)) {
+        if (!lochi_insight_json_read_text(json, text, sizeof text)) break;
         if (count == SNAPSHOT_FRAMES) continue; /* the outermost frames are left out */
-        frames[count] = insight_recording_add_text(reader->recording, text, strlen(text));
+        frames[count] = lochi_insight_recording_add_text(reader->recording, text, strlen(text));
         if (frames[count++] == UINT32_MAX) snapshot_short(reader);
     }
     if (json->wrong || !count) return LOCH_RECORDING_NONE;
-    const uint32_t stack = insight_recording_add_stack(reader->recording, frames, count);
+    const uint32_t stack = lochi_insight_recording_add_stack(reader->recording, frames, count);
     if (stack == UINT32_MAX) snapshot_short(reader);
     return stack;
 }
@@ -234,26 +236,26 @@ static void snapshot_read_block(snapshot_reader *reader)
     char name[SNAPSHOT_NAME], state[SNAPSHOT_NAME] = "";
     json_reader *json = &reader->json;
     snapshot_block read = {.stack = LOCH_RECORDING_NONE};
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "address"))
             snapshot_read_address(json, &read.address);
         else if (!strcmp(name, "requested_bytes"))
-            json_read_number(json, &read.bytes);
+            lochi_insight_json_read_number(json, &read.bytes);
         else if (!strcmp(name, "stream"))
-            json_read_number(json, &read.stream);
+            lochi_insight_json_read_number(json, &read.stream);
         else if (!strcmp(name, "tag"))
-            json_read_number(json, &read.tag);
+            lochi_insight_json_read_number(json, &read.tag);
         else if (!strcmp(name, "state"))
-            json_read_text(json, state, sizeof state);
+            lochi_insight_json_read_text(json, state, sizeof state);
         else if (!strcmp(name, "range"))
-            json_read_truth(json, &read.is_range);
+            lochi_insight_json_read_truth(json, &read.is_range);
         else if (!strcmp(name, "stack"))
             read.stack = snapshot_read_stack(reader);
         else if (!strcmp(name, "blocks"))
             snapshot_read_blocks(reader);
         else
-            json_read_skip(json);
+            lochi_insight_json_read_skip(json);
     if (json->wrong || read.is_range) return;
     if (!strcmp(state, "used") || !strcmp(state, "growable")) snapshot_add_block(reader, &read);
 }
@@ -261,8 +263,8 @@ static void snapshot_read_block(snapshot_reader *reader)
 /* NOLINTNEXTLINE(misc-no-recursion): the reader of JSON limits the depth */
 static void snapshot_read_blocks(snapshot_reader *reader)
 {
-    if (!json_read_open(&reader->json, '[')) return;
-    while (json_read_item(&reader->json))
+    if (!lochi_insight_json_read_open(&reader->json, '[')) return;
+    while (lochi_insight_json_read_item(&reader->json))
         snapshot_read_block(reader);
 }
 
@@ -272,11 +274,11 @@ static void snapshot_read_blocks(snapshot_reader *reader)
 static void snapshot_read_list(snapshot_reader *reader, snapshot_pass pass, void (*read)(snapshot_reader *))
 {
     if (reader->pass != pass) {
-        json_read_skip(&reader->json);
+        lochi_insight_json_read_skip(&reader->json);
         return;
     }
-    if (!json_read_open(&reader->json, '[')) return;
-    while (json_read_item(&reader->json))
+    if (!lochi_insight_json_read_open(&reader->json, '[')) return;
+    while (lochi_insight_json_read_item(&reader->json))
         read(reader);
 }
 
@@ -286,29 +288,29 @@ static void snapshot_read_header(snapshot_reader *reader)
     char name[SNAPSHOT_NAME], text[SNAPSHOT_TEXT] = "";
     uint64_t number = 0, device = 0;
     json_reader *json = &reader->json;
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
-            json_read_text(json, text, sizeof text);
+            lochi_insight_json_read_text(json, text, sizeof text);
         else if (!strcmp(name, "number"))
-            json_read_number(json, &number);
+            lochi_insight_json_read_number(json, &number);
         else if (!strcmp(name, "device"))
-            json_read_number(json, &device);
+            lochi_insight_json_read_number(json, &device);
         else
-            json_read_skip(json);
+            lochi_insight_json_read_skip(json);
     if (json->wrong) return;
-    reader->device = insight_map_find(&reader->devices, device);
-    reader->allocator = insight_map_find(&reader->allocators, number);
+    reader->device = lochi_insight_map_find(&reader->devices, device);
+    reader->allocator = lochi_insight_map_find(&reader->allocators, number);
     if (reader->pass == SNAPSHOT_STREAMS) { /* the first pass with all devices known */
         if (reader->device == UINT32_MAX) {
-            json_read_fail(json, "an allocator has a device that the list of devices lacks");
+            lochi_insight_json_read_fail(json, "an allocator has a device that the list of devices lacks");
         } else if (reader->allocator != UINT32_MAX) {
-            json_read_fail(json, "two allocators have one number");
+            lochi_insight_json_read_fail(json, "two allocators have one number");
         } else {
             reader->allocator = snapshot_add_name(reader, LOCH_RECORDING_ALLOCATOR, text, number);
             if (reader->allocator >= UINT16_MAX)
-                json_read_fail(json, "there are more than 65534 allocators");
-            else if (!insight_map_set(&reader->allocators, number, reader->allocator))
+                lochi_insight_json_read_fail(json, "there are more than 65534 allocators");
+            else if (!lochi_insight_map_set(&reader->allocators, number, reader->allocator))
                 snapshot_short(reader);
         }
     }
@@ -322,8 +324,8 @@ static void snapshot_read_allocator(snapshot_reader *reader)
     snapshot_read_header(reader);
     if (json->wrong) return;
     *json = before;
-    json_read_open(json, '{');
-    while (json_read_member(json, name, sizeof name))
+    lochi_insight_json_read_open(json, '{');
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "streams"))
             snapshot_read_list(reader, SNAPSHOT_STREAMS, snapshot_read_stream);
         else if (!strcmp(name, "handles"))
@@ -331,7 +333,7 @@ static void snapshot_read_allocator(snapshot_reader *reader)
         else if (!strcmp(name, "blocks"))
             snapshot_read_list(reader, SNAPSHOT_BLOCKS, snapshot_read_block);
         else
-            json_read_skip(json);
+            lochi_insight_json_read_skip(json);
 }
 
 /* --- the file --- */
@@ -341,26 +343,26 @@ static void snapshot_read_names(snapshot_reader *reader, const char *name)
     json_reader *json = &reader->json;
     char text[SNAPSHOT_TEXT];
     if (!strcmp(name, "format")) {
-        reader->is_snapshot = json_read_text(json, text, sizeof text) && !strcmp(text, "loch-snapshot");
+        reader->is_snapshot = lochi_insight_json_read_text(json, text, sizeof text) && !strcmp(text, "loch-snapshot");
     } else if (!strcmp(name, "version")) {
-        json_read_number(json, &reader->version);
+        lochi_insight_json_read_number(json, &reader->version);
     } else if (!strcmp(name, "unix_ns")) {
-        json_read_number(json, &reader->recording->info.started_ns);
+        lochi_insight_json_read_number(json, &reader->recording->info.started_ns);
     } else if (!strcmp(name, "program")) {
-        if (!json_read_text(json, text, sizeof text)) return;
+        if (!lochi_insight_json_read_text(json, text, sizeof text)) return;
         free((char *)reader->recording->info.program);
         reader->recording->info.program = strdup(text);
         if (!reader->recording->info.program) snapshot_short(reader);
     } else if (!strcmp(name, "failure")) {
         snapshot_read_failure(reader);
     } else if (!strcmp(name, "devices")) {
-        if (!json_read_open(json, '[')) return;
-        for (uint32_t place = 0; json_read_item(json); place++)
+        if (!lochi_insight_json_read_open(json, '[')) return;
+        for (uint32_t place = 0; lochi_insight_json_read_item(json); place++)
             snapshot_read_device(reader, place);
     } else if (!strcmp(name, "tags")) {
         snapshot_read_list(reader, SNAPSHOT_NAMES, snapshot_read_tag);
     } else {
-        json_read_skip(json);
+        lochi_insight_json_read_skip(json);
     }
 }
 
@@ -369,46 +371,47 @@ static bool snapshot_read(snapshot_reader *reader, const insight_source *source,
 {
     char name[SNAPSHOT_NAME];
     json_reader *json = &reader->json;
-    *json = json_read_begin(source->data, source->bytes);
+    *json = lochi_insight_json_read_begin(source->data, source->bytes);
     reader->pass = pass;
-    if (json_read_open(json, '{'))
-        while (json_read_member(json, name, sizeof name)) {
+    if (lochi_insight_json_read_open(json, '{'))
+        while (lochi_insight_json_read_member(json, name, sizeof name)) {
             if (pass == SNAPSHOT_NAMES) {
                 snapshot_read_names(reader, name);
             } else if (!strcmp(name, "allocators")) {
-                if (!json_read_open(json, '[')) break;
-                while (json_read_item(json))
+                if (!lochi_insight_json_read_open(json, '[')) break;
+                while (lochi_insight_json_read_item(json))
                     snapshot_read_allocator(reader);
             } else {
-                json_read_skip(json);
+                lochi_insight_json_read_skip(json);
             }
         }
-    if (!json_read_end(json)) return false;
+    if (!lochi_insight_json_read_end(json)) return false;
     if (pass != SNAPSHOT_NAMES) return true;
     if (!reader->is_snapshot)
-        return json_read_fail(json, "it is JSON, but not a snapshot: \"format\" is not \"loch-snapshot\"");
-    return reader->version == 1 || json_read_fail(json, "only snapshots of version 1 are known");
+        return lochi_insight_json_read_fail(json,
+                                            "it is JSON, but not a snapshot: \"format\" is not \"loch-snapshot\"");
+    return reader->version == 1 || lochi_insight_json_read_fail(json, "only snapshots of version 1 are known");
 }
 
 static void snapshot_add_failure(snapshot_reader *reader)
 {
-    const uint32_t allocator = insight_map_find(&reader->allocators, reader->failure);
+    const uint32_t allocator = lochi_insight_map_find(&reader->allocators, reader->failure);
     if (!reader->has_failure || allocator == UINT32_MAX) return;
     const loch_recording_event event = {.kind = LOCH_RECORDED_FAIL,
                                         .value = reader->failed,
                                         .subject = allocator,
                                         .stream = snapshot_stream(reader, reader->failure_stream),
                                         .stack = LOCH_RECORDING_NONE};
-    if (insight_recording_add_event(reader->recording, &event) == LOCH_RECORDING_NONE) snapshot_short(reader);
+    if (lochi_insight_recording_add_event(reader->recording, &event) == LOCH_RECORDING_NONE) snapshot_short(reader);
 }
 
-loch_status insight_read_snapshot(const insight_source *source, const loch_recording_options *options,
-                                  loch_recording *recording)
+loch_status lochi_insight_read_snapshot(const insight_source *source, const loch_recording_options *options,
+                                        loch_recording *recording)
 {
     snapshot_reader reader = {.recording = recording, .has_memory = true};
     loch_status status = LOCH_OK;
     for (int pass = SNAPSHOT_NAMES; pass <= SNAPSHOT_BLOCKS && status == LOCH_OK && !reader.json.wrong; pass++) {
-        status = insight_progress(options, (size_t)pass, SNAPSHOT_BLOCKS + 1);
+        status = lochi_insight_progress(options, (size_t)pass, SNAPSHOT_BLOCKS + 1);
         if (status == LOCH_OK) snapshot_read(&reader, source, (snapshot_pass)pass);
     }
     if (status == LOCH_OK && !reader.json.wrong) snapshot_add_failure(&reader);
@@ -416,9 +419,9 @@ loch_status insight_read_snapshot(const insight_source *source, const loch_recor
         status = loch_error_set(reader.has_memory ? LOCH_E_INVALID : LOCH_E_HOST_MEMORY, NULL, 0, "%s: byte %zu: %s",
                                 source->path, (size_t)(reader.json.at - reader.json.start), reader.json.wrong);
     recording->info.has_addresses = recording->info.was_ended = 1;
-    insight_map_free(&reader.tags);
-    insight_map_free(&reader.devices);
-    insight_map_free(&reader.allocators);
-    insight_map_free(&reader.streams);
+    lochi_insight_map_free(&reader.tags);
+    lochi_insight_map_free(&reader.devices);
+    lochi_insight_map_free(&reader.allocators);
+    lochi_insight_map_free(&reader.streams);
     return status;
 }

@@ -4,19 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-const uint64_t insight_lifetime_bounds[INSIGHT_BUCKETS] = {
+const uint64_t lochi_insight_lifetime_bounds[INSIGHT_BUCKETS] = {
     1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000, UINT64_MAX};
 
-const uint64_t insight_size_bounds[INSIGHT_BUCKETS] = {512,
-                                                       (uint64_t)4 << 10,
-                                                       (uint64_t)32 << 10,
-                                                       (uint64_t)256 << 10,
-                                                       (uint64_t)2 << 20,
-                                                       (uint64_t)16 << 20,
-                                                       (uint64_t)128 << 20,
-                                                       (uint64_t)1 << 30,
-                                                       (uint64_t)8 << 30,
-                                                       UINT64_MAX};
+const uint64_t lochi_insight_size_bounds[INSIGHT_BUCKETS] = {512,
+                                                             (uint64_t)4 << 10,
+                                                             (uint64_t)32 << 10,
+                                                             (uint64_t)256 << 10,
+                                                             (uint64_t)2 << 20,
+                                                             (uint64_t)16 << 20,
+                                                             (uint64_t)128 << 20,
+                                                             (uint64_t)1 << 30,
+                                                             (uint64_t)8 << 30,
+                                                             UINT64_MAX};
 
 /* --- what is live --- */
 
@@ -41,7 +41,7 @@ static void stats_sort_groups(insight_array *array)
 /* Makes one group for each index, and one for those without. */
 static bool stats_make_groups(insight_array *array, size_t count)
 {
-    if (!insight_array_reserve(array, count + 1, sizeof(insight_group))) return false;
+    if (!lochi_insight_array_reserve(array, count + 1, sizeof(insight_group))) return false;
     insight_group *groups = array->data;
     for (size_t i = 0; i <= count; i++)
         groups[i] = (insight_group){.key = i < count ? (uint32_t)i : LOCH_RECORDING_NONE};
@@ -99,6 +99,12 @@ static void stats_add_bucket(insight_bucket *buckets, const uint64_t *bounds, ui
     buckets[at].bytes += bytes;
 }
 
+/* Counts a block with its last size. */
+static void stats_add_size(insight_stats *stats, uint64_t bytes)
+{
+    stats_add_bucket(stats->sizes, lochi_insight_size_bounds, bytes, bytes);
+}
+
 static void stats_add_call(insight_stats *stats, const loch_recording_event *event)
 {
     insight_call *calls = stats->calls.data;
@@ -144,8 +150,6 @@ static void stats_add_event(stats_pass *pass, const loch_recording_event *event)
     const loch_recording_block *block;
     switch (event->kind) {
     case LOCH_RECORDED_ALLOC:
-        stats_add_bucket(stats->sizes, insight_size_bounds, event->value, event->value);
-        /* fall through */
     case LOCH_RECORDED_RESIZE:
         pass->requested += event->value - pass->sizes[event->subject];
         pass->sizes[event->subject] = event->value;
@@ -153,9 +157,10 @@ static void stats_add_event(stats_pass *pass, const loch_recording_event *event)
     case LOCH_RECORDED_FREE:
         block = (const loch_recording_block *)pass->recording->blocks.data + event->subject;
         pass->requested -= pass->sizes[event->subject];
+        stats_add_size(stats, pass->sizes[event->subject]);
         if (!block->is_present)
             stats_add_bucket(
-                stats->lifetimes, insight_lifetime_bounds,
+                stats->lifetimes, lochi_insight_lifetime_bounds,
                 event->time_ns -
                     ((const loch_recording_event *)pass->recording->events.data)[block->alloc_event].time_ns,
                 pass->sizes[event->subject]);
@@ -195,36 +200,39 @@ static bool stats_walk(stats_pass *pass)
         stats->reserved_at_peak = pass->reserved;
         if (!stats_collect(pass->recording, i, pass->sizes, &stats->peak)) return false;
     }
+    const loch_recording_block *blocks = pass->recording->blocks.data;
+    for (size_t i = 0; i < pass->recording->blocks.count; i++)
+        if (blocks[i].free_event == LOCH_RECORDING_NONE) stats_add_size(stats, pass->sizes[i]);
     return stats_collect(pass->recording, count, pass->sizes, &stats->end);
 }
 
-bool insight_stats_compute(const loch_recording *recording, insight_stats *out)
+bool lochi_insight_stats_compute(const loch_recording *recording, insight_stats *out)
 {
     insight_array sizes = {.data = NULL};
     *out = (insight_stats){.info = recording->info};
     const size_t calls = (size_t)out->info.calls;
-    bool is_good = insight_array_reserve(&sizes, recording->blocks.count + 1, sizeof(uint64_t)) &&
-                   insight_array_reserve(&out->calls, calls + 1, sizeof(insight_call));
+    bool is_good = lochi_insight_array_reserve(&sizes, recording->blocks.count + 1, sizeof(uint64_t)) &&
+                   lochi_insight_array_reserve(&out->calls, calls + 1, sizeof(insight_call));
     out->calls.count = is_good ? calls : 0;
     stats_pass pass = {.recording = recording, .stats = out, .sizes = sizes.data};
     is_good = is_good && stats_walk(&pass);
     if (is_good) stats_sort_calls(&out->calls);
-    insight_array_free(&sizes);
+    lochi_insight_array_free(&sizes);
     return is_good;
 }
 
-void insight_stats_free(insight_stats *stats)
+void lochi_insight_stats_free(insight_stats *stats)
 {
-    insight_array_free(&stats->peak.tags);
-    insight_array_free(&stats->peak.stacks);
-    insight_array_free(&stats->end.tags);
-    insight_array_free(&stats->end.stacks);
-    insight_array_free(&stats->calls);
+    lochi_insight_array_free(&stats->peak.tags);
+    lochi_insight_array_free(&stats->peak.stacks);
+    lochi_insight_array_free(&stats->end.tags);
+    lochi_insight_array_free(&stats->end.stacks);
+    lochi_insight_array_free(&stats->calls);
 }
 
-double insight_stats_fragmentation(const insight_stats *stats)
+double lochi_insight_stats_fragmentation(const insight_stats *stats)
 {
     if (!stats->reserved_at_peak) return -1;
-    if (stats->info.peak_requested >= stats->reserved_at_peak) return 0;
+    if (!stats->info.peak_requested || stats->info.peak_requested >= stats->reserved_at_peak) return 0;
     return 1 - (double)stats->info.peak_requested / (double)stats->reserved_at_peak;
 }

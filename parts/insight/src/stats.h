@@ -52,14 +52,14 @@ typedef struct insight_stats {
 } insight_stats;
 
 /* Upper bounds of the buckets, in nanoseconds and in bytes. The last is UINT64_MAX. */
-extern const uint64_t insight_lifetime_bounds[INSIGHT_BUCKETS], insight_size_bounds[INSIGHT_BUCKETS];
+extern const uint64_t lochi_insight_lifetime_bounds[INSIGHT_BUCKETS], lochi_insight_size_bounds[INSIGHT_BUCKETS];
 
-/* Computes the figures. Returns false if there is no memory. Call insight_stats_free in either case. */
-bool insight_stats_compute(const loch_recording *recording, insight_stats *out);
+/* Computes the figures. Returns false if there is no memory. Call lochi_insight_stats_free in either case. */
+bool lochi_insight_stats_compute(const loch_recording *recording, insight_stats *out);
 
-void insight_stats_free(insight_stats *stats);
+void lochi_insight_stats_free(insight_stats *stats);
 
 /* Returns the part of reserved memory that was not requested at the peak, 0 to 1; -1 if ranges are not known. */
-double insight_stats_fragmentation(const insight_stats *stats);
+double lochi_insight_stats_fragmentation(const insight_stats *stats);
 
 #endif

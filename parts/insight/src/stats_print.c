@@ -31,41 +31,52 @@ static void page_head(insight_text *out, const insight_stats *stats)
 {
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX];
     const loch_recording_info *info = &stats->info;
-    insight_text_add(out, "%s, a %s\n", info->path, print_formats[info->format]);
-    if (info->program && *info->program) insight_text_add(out, "  %-18s %s\n", "program", info->program);
-    insight_text_add(out, "  %-18s %s in %s", "events", insight_figure_number(info->events, a),
-                     insight_figure_time(info->duration_ns, b));
-    insight_text_add(out, ", %" PRIu64 " thread%s, %" PRIu64 " stream%s\n", info->threads, print_plural(info->threads),
-                     info->streams, print_plural(info->streams));
-    insight_text_add(out, "  %-18s %s", "blocks", insight_figure_number(info->blocks, a));
+    lochi_insight_text_add_name(out, info->path);
+    lochi_insight_text_add(out, ", a %s\n", print_formats[info->format]);
+    if (info->program && *info->program) {
+        lochi_insight_text_add(out, "  %-18s ", "program");
+        lochi_insight_text_add_name(out, info->program);
+        lochi_insight_text_add(out, "\n");
+    }
+    lochi_insight_text_add(out, "  %-18s %s in %s", "events", lochi_insight_figure_number(info->events, a),
+                           lochi_insight_figure_time(info->duration_ns, b));
+    lochi_insight_text_add(out, ", %" PRIu64 " thread%s, %" PRIu64 " stream%s\n", info->threads,
+                           print_plural(info->threads), info->streams, print_plural(info->streams));
+    lochi_insight_text_add(out, "  %-18s %s", "blocks", lochi_insight_figure_number(info->blocks, a));
     if (stats->counts[LOCH_RECORDED_RESIZE])
-        insight_text_add(out, ", %s resized", insight_figure_number(stats->counts[LOCH_RECORDED_RESIZE], a));
+        lochi_insight_text_add(out, ", %s resized",
+                               lochi_insight_figure_number(stats->counts[LOCH_RECORDED_RESIZE], a));
     if (stats->counts[LOCH_RECORDED_MOVE])
-        insight_text_add(out, ", %s moved", insight_figure_number(stats->counts[LOCH_RECORDED_MOVE], a));
-    insight_text_add(out, "\n");
+        lochi_insight_text_add(out, ", %s moved", lochi_insight_figure_number(stats->counts[LOCH_RECORDED_MOVE], a));
+    lochi_insight_text_add(out, "\n");
     if (stats->counts[LOCH_RECORDED_FAIL])
-        insight_text_add(out, "  %-18s %s requests failed\n", "failures",
-                         insight_figure_number(stats->counts[LOCH_RECORDED_FAIL], a));
+        lochi_insight_text_add(out, "  %-18s %s requests failed\n", "failures",
+                               lochi_insight_figure_number(stats->counts[LOCH_RECORDED_FAIL], a));
     if (info->lost || info->unknown)
-        insight_text_add(out, "  %-18s %s events lost by the recorder, %s of blocks that are not recorded\n", "missing",
-                         insight_figure_number(info->lost, a), insight_figure_number(info->unknown, b));
+        lochi_insight_text_add(out, "  %-18s %s events lost by the recorder, %s of blocks that are not recorded\n",
+                               "missing", lochi_insight_figure_number(info->lost, a),
+                               lochi_insight_figure_number(info->unknown, b));
 }
 
 static void page_peaks(insight_text *out, const insight_stats *stats)
 {
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX], c[INSIGHT_FIGURE_MAX];
     const loch_recording_info *info = &stats->info;
-    insight_text_add(out, "  %-18s %s (%s bytes) at %s, %.0f %% of the time\n", "peak requested",
-                     insight_figure_bytes(info->peak_requested, a), insight_figure_number(info->peak_requested, b),
-                     insight_figure_time(stats->peak_ns, c), print_share(stats->peak_ns, info->duration_ns));
+    lochi_insight_text_add(
+        out, "  %-18s %s (%s bytes) at %s, %.0f %% of the time\n", "peak requested",
+        lochi_insight_figure_bytes(info->peak_requested, a), lochi_insight_figure_number(info->peak_requested, b),
+        lochi_insight_figure_time(stats->peak_ns, c), print_share(stats->peak_ns, info->duration_ns));
     if (info->peak_reserved)
-        insight_text_add(out, "  %-18s %s (%s bytes)\n", "peak reserved", insight_figure_bytes(info->peak_reserved, a),
-                         insight_figure_number(info->peak_reserved, b));
-    if (insight_stats_fragmentation(stats) >= 0)
-        insight_text_add(out, "  %-18s %.2f %% of %s reserved at the peak was not requested\n", "fragmentation",
-                         100 * insight_stats_fragmentation(stats), insight_figure_bytes(stats->reserved_at_peak, a));
-    insight_text_add(out, "  %-18s %s block%s, %s\n", "live at the end", insight_figure_number(info->live_blocks, a),
-                     print_plural(info->live_blocks), insight_figure_bytes(info->live_bytes, b));
+        lochi_insight_text_add(out, "  %-18s %s (%s bytes)\n", "peak reserved",
+                               lochi_insight_figure_bytes(info->peak_reserved, a),
+                               lochi_insight_figure_number(info->peak_reserved, b));
+    if (lochi_insight_stats_fragmentation(stats) >= 0)
+        lochi_insight_text_add(out, "  %-18s %.2f %% of %s reserved at the peak was not requested\n", "fragmentation",
+                               100 * lochi_insight_stats_fragmentation(stats),
+                               lochi_insight_figure_bytes(stats->reserved_at_peak, a));
+    lochi_insight_text_add(out, "  %-18s %s block%s, %s\n", "live at the end",
+                           lochi_insight_figure_number(info->live_blocks, a), print_plural(info->live_blocks),
+                           lochi_insight_figure_bytes(info->live_bytes, b));
 }
 
 /* Draws memory over time as one line of bars. */
@@ -74,13 +85,13 @@ static void page_columns(insight_text *out, const insight_stats *stats)
     static const char *const bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     char a[INSIGHT_FIGURE_MAX];
     if (!stats->info.peak_requested) return;
-    insight_text_add(out, "\nRequested memory over time\n  ");
+    lochi_insight_text_add(out, "\nRequested memory over time\n  ");
     for (size_t i = 0; i < INSIGHT_COLUMNS; i++) {
         const double part = (double)stats->columns[i] / (double)stats->info.peak_requested;
         const size_t level = stats->columns[i] ? 1 + (size_t)(part * 7.5) : 0;
-        insight_text_add(out, "%s", bars[level > 8 ? 8 : level]);
+        lochi_insight_text_add(out, "%s", bars[level > 8 ? 8 : level]);
     }
-    insight_text_add(out, "  %s\n", insight_figure_bytes(stats->info.peak_requested, a));
+    lochi_insight_text_add(out, "  %s\n", lochi_insight_figure_bytes(stats->info.peak_requested, a));
 }
 
 /* Formats a call site: the innermost frames. Returns `text`. */
@@ -110,21 +121,23 @@ static void page_groups(insight_text *out, const loch_recording *recording, cons
     const bool is_tag = !strcmp(noun, "tag");
     uint64_t rest_blocks = 0, rest_bytes = 0;
     if (!array->count || (array->count == 1 && groups[0].key == (is_tag ? 0 : LOCH_RECORDING_NONE))) return;
-    insight_text_add(out, "\n%s\n  %12s %7s %11s  %s\n", title, "bytes", "share", "blocks", noun);
+    lochi_insight_text_add(out, "\n%s\n  %12s %7s %11s  %s\n", title, "bytes", "share", "blocks", noun);
     for (size_t i = 0; i < array->count; i++) {
         if (i >= PRINT_ROWS_MAX) {
             rest_blocks += groups[i].blocks;
             rest_bytes += groups[i].bytes;
             continue;
         }
-        insight_text_add(out, "  %12s %5.1f %% %11s  %s\n", insight_figure_bytes(groups[i].bytes, a),
-                         print_share(groups[i].bytes, bytes), insight_figure_number(groups[i].blocks, b),
-                         is_tag ? page_tag(recording, groups[i].key) : page_site(recording, groups[i].key, site));
+        lochi_insight_text_add(out, "  %12s %5.1f %% %11s  ", lochi_insight_figure_bytes(groups[i].bytes, a),
+                               print_share(groups[i].bytes, bytes), lochi_insight_figure_number(groups[i].blocks, b));
+        lochi_insight_text_add_name(out, is_tag ? page_tag(recording, groups[i].key)
+                                                : page_site(recording, groups[i].key, site));
+        lochi_insight_text_add(out, "\n");
     }
     if (rest_blocks)
-        insight_text_add(out, "  %12s %5.1f %% %11s  (%zu more)\n", insight_figure_bytes(rest_bytes, a),
-                         print_share(rest_bytes, bytes), insight_figure_number(rest_blocks, b),
-                         array->count - PRINT_ROWS_MAX);
+        lochi_insight_text_add(out, "  %12s %5.1f %% %11s  (%zu more)\n", lochi_insight_figure_bytes(rest_bytes, a),
+                               print_share(rest_bytes, bytes), lochi_insight_figure_number(rest_blocks, b),
+                               array->count - PRINT_ROWS_MAX);
 }
 
 static void page_largest(insight_text *out, const loch_recording *recording, const insight_live *live,
@@ -132,22 +145,25 @@ static void page_largest(insight_text *out, const loch_recording *recording, con
 {
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX], c[INSIGHT_FIGURE_MAX], site[PRINT_SITE_MAX + 1];
     if (!live->largest_count) return;
-    insight_text_add(out, "\n%s\n  %12s %12s %12s  %s\n", title, "bytes", "since", "lives", "block");
+    lochi_insight_text_add(out, "\n%s\n  %12s %12s %12s  %s\n", title, "bytes", "since", "lives", "block");
     for (size_t i = 0; i < live->largest_count; i++) {
         const loch_recording_block *block = loch_recording_get_blocks(recording) + live->largest[i].block;
         const loch_recording_event *events = loch_recording_get_events(recording);
         const loch_recording_event *start = &events[block->alloc_event];
         const uint64_t end_ns =
             block->free_event == LOCH_RECORDING_NONE ? start->time_ns : events[block->free_event].time_ns;
-        insight_text_add(out, "  %12s %12s %12s  %" PRIu64, insight_figure_bytes(live->largest[i].bytes, a),
-                         block->is_present ? "the start" : insight_figure_time(start->time_ns, b),
-                         block->free_event == LOCH_RECORDING_NONE ? "to the end"
-                                                                  : insight_figure_time(end_ns - start->time_ns, c),
-                         block->id);
-        if (block->tag) insight_text_add(out, " %s", page_tag(recording, block->tag));
+        lochi_insight_text_add(out, "  %12s %12s %12s  %" PRIu64, lochi_insight_figure_bytes(live->largest[i].bytes, a),
+                               block->is_present ? "the start" : lochi_insight_figure_time(start->time_ns, b),
+                               block->free_event == LOCH_RECORDING_NONE
+                                   ? "to the end"
+                                   : lochi_insight_figure_time(end_ns - start->time_ns, c),
+                               block->id);
+        lochi_insight_text_add(out, "%s", block->tag ? " " : "");
+        if (block->tag) lochi_insight_text_add_name(out, page_tag(recording, block->tag));
+        lochi_insight_text_add(out, "%s", start->stack != LOCH_RECORDING_NONE ? ", " : "");
         if (start->stack != LOCH_RECORDING_NONE)
-            insight_text_add(out, ", %s", page_site(recording, start->stack, site));
-        insight_text_add(out, "\n");
+            lochi_insight_text_add_name(out, page_site(recording, start->stack, site));
+        lochi_insight_text_add(out, "\n");
     }
 }
 
@@ -156,14 +172,18 @@ static void page_calls(insight_text *out, const loch_recording *recording, const
     const insight_call *calls = stats->calls.data;
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX], c[INSIGHT_FIGURE_MAX], d[INSIGHT_FIGURE_MAX];
     if (!stats->calls.count) return;
-    insight_text_add(out, "\nDriver calls: %s, %s, %.2f %% of the time\n  %12s %12s %12s %12s  call\n",
-                     insight_figure_number(stats->calls_count, a), insight_figure_time(stats->calls_ns, b),
-                     print_share(stats->calls_ns, stats->info.duration_ns), "time", "calls", "mean", "longest");
-    for (size_t i = 0; i < stats->calls.count; i++)
-        insight_text_add(out, "  %12s %12s %12s %12s  %s\n", insight_figure_time(calls[i].ns, a),
-                         insight_figure_number(calls[i].count, b), insight_figure_time(calls[i].ns / calls[i].count, c),
-                         insight_figure_time(calls[i].longest_ns, d),
-                         loch_recording_get_name(recording, LOCH_RECORDING_CALL, calls[i].call));
+    lochi_insight_text_add(out, "\nDriver calls: %s, %s, %.2f %% of the time\n  %12s %12s %12s %12s  call\n",
+                           lochi_insight_figure_number(stats->calls_count, a),
+                           lochi_insight_figure_time(stats->calls_ns, b),
+                           print_share(stats->calls_ns, stats->info.duration_ns), "time", "calls", "mean", "longest");
+    for (size_t i = 0; i < stats->calls.count; i++) {
+        lochi_insight_text_add(out, "  %12s %12s %12s %12s  ", lochi_insight_figure_time(calls[i].ns, a),
+                               lochi_insight_figure_number(calls[i].count, b),
+                               lochi_insight_figure_time(calls[i].ns / calls[i].count, c),
+                               lochi_insight_figure_time(calls[i].longest_ns, d));
+        lochi_insight_text_add_name(out, loch_recording_get_name(recording, LOCH_RECORDING_CALL, calls[i].call));
+        lochi_insight_text_add(out, "\n");
+    }
 }
 
 /* Removes the zeros behind the point of a round figure: "100.0 us" becomes "100 us". Returns `text`. */
@@ -190,19 +210,19 @@ static void page_buckets(insight_text *out, const insight_bucket *buckets, const
         if (buckets[i].count > most) most = buckets[i].count;
     }
     if (!most) return;
-    insight_text_add(out, "\n%s\n  %14s %11s %12s\n", is_time ? "Lifetimes of freed blocks" : "Sizes of blocks",
-                     is_time ? "shorter than" : "smaller than", "blocks", "bytes");
+    lochi_insight_text_add(out, "\n%s\n  %14s %11s %12s\n", is_time ? "Lifetimes of freed blocks" : "Sizes of blocks",
+                           is_time ? "shorter than" : "smaller than", "blocks", "bytes");
     for (size_t i = first; i <= last; i++) {
         const size_t length = (size_t)((double)buckets[i].count / (double)most * PRINT_BAR + 0.5);
         memset(bar, '#', length);
         bar[length] = 0;
         if (is_time)
-            insight_figure_time(bounds[i], a);
+            lochi_insight_figure_time(bounds[i], a);
         else
-            insight_figure_bytes(bounds[i], a);
+            lochi_insight_figure_bytes(bounds[i], a);
         const char *bound = bounds[i] == UINT64_MAX ? "more" : page_trim(a);
-        insight_text_add(out, "  %14s %11s %12s%s%s\n", bound, insight_figure_number(buckets[i].count, b),
-                         insight_figure_bytes(buckets[i].bytes, c), length ? "  " : "", bar);
+        lochi_insight_text_add(out, "  %14s %11s %12s%s%s\n", bound, lochi_insight_figure_number(buckets[i].count, b),
+                               lochi_insight_figure_bytes(buckets[i].bytes, c), length ? "  " : "", bar);
     }
 }
 
@@ -218,84 +238,85 @@ static void page_print(insight_text *out, const loch_recording *recording, const
     page_groups(out, recording, &stats->end.stacks, stats->end.bytes, "Live at the end, by call site", "call site");
     page_largest(out, recording, &stats->end, "Largest blocks at the end");
     page_calls(out, recording, stats);
-    page_buckets(out, stats->lifetimes, insight_lifetime_bounds, true);
-    page_buckets(out, stats->sizes, insight_size_bounds, false);
+    page_buckets(out, stats->lifetimes, lochi_insight_lifetime_bounds, true);
+    page_buckets(out, stats->sizes, lochi_insight_size_bounds, false);
 }
 
 /* --- JSON --- */
 
 static void json_number(insight_text *out, const char *name, uint64_t value)
 {
-    insight_text_add(out, "\"%s\": %" PRIu64 ", ", name, value);
+    lochi_insight_text_add(out, "\"%s\": %" PRIu64 ", ", name, value);
 }
 
 static void json_text(insight_text *out, const char *name, const char *text)
 {
-    insight_text_add(out, "\"%s\": ", name);
-    insight_text_add_quoted(out, text);
-    insight_text_add(out, ", ");
+    lochi_insight_text_add(out, "\"%s\": ", name);
+    lochi_insight_text_add_quoted(out, text);
+    lochi_insight_text_add(out, ", ");
 }
 
 static void json_stack(insight_text *out, const loch_recording *recording, uint32_t stack)
 {
     size_t count;
     const char *const *frames = loch_recording_get_stack(recording, stack, &count);
-    insight_text_add(out, "\"stack\": [");
+    lochi_insight_text_add(out, "\"stack\": [");
     for (size_t i = 0; i < count; i++) {
-        insight_text_add(out, "%s", i ? ", " : "");
-        insight_text_add_quoted(out, frames[i]);
+        lochi_insight_text_add(out, "%s", i ? ", " : "");
+        lochi_insight_text_add_quoted(out, frames[i]);
     }
-    insight_text_add(out, "]");
+    lochi_insight_text_add(out, "]");
 }
 
 static void json_live(insight_text *out, const loch_recording *recording, const insight_live *live)
 {
     const insight_group *tags = live->tags.data, *stacks = live->stacks.data;
-    insight_text_add(out, "{");
+    lochi_insight_text_add(out, "{");
     json_number(out, "blocks", live->blocks);
     json_number(out, "bytes", live->bytes);
-    insight_text_add(out, "\"tags\": [");
+    lochi_insight_text_add(out, "\"tags\": [");
     for (size_t i = 0; i < live->tags.count; i++) {
-        insight_text_add(out, "%s{", i ? ", " : "");
+        lochi_insight_text_add(out, "%s{", i ? ", " : "");
         json_text(out, "tag", loch_recording_get_name(recording, LOCH_RECORDING_TAG, tags[i].key));
-        insight_text_add(out, "\"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 "}", tags[i].bytes, tags[i].blocks);
+        lochi_insight_text_add(out, "\"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 "}", tags[i].bytes, tags[i].blocks);
     }
-    insight_text_add(out, "], \"call_sites\": [");
+    lochi_insight_text_add(out, "], \"call_sites\": [");
     for (size_t i = 0; i < live->stacks.count; i++) {
-        insight_text_add(out, "%s{\"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 ", ", i ? ", " : "", stacks[i].bytes,
-                         stacks[i].blocks);
+        lochi_insight_text_add(out, "%s{\"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 ", ", i ? ", " : "",
+                               stacks[i].bytes, stacks[i].blocks);
         json_stack(out, recording, stacks[i].key);
-        insight_text_add(out, "}");
+        lochi_insight_text_add(out, "}");
     }
-    insight_text_add(out, "], \"largest\": [");
+    lochi_insight_text_add(out, "], \"largest\": [");
     for (size_t i = 0; i < live->largest_count; i++) {
         const loch_recording_block *block = loch_recording_get_blocks(recording) + live->largest[i].block;
         const loch_recording_event *event = loch_recording_get_events(recording) + block->alloc_event;
-        insight_text_add(out, "%s{", i ? ", " : "");
+        lochi_insight_text_add(out, "%s{", i ? ", " : "");
         json_number(out, "block", block->id);
         json_number(out, "bytes", live->largest[i].bytes);
         json_number(out, "time_ns", event->time_ns);
         json_text(out, "tag", loch_recording_get_name(recording, LOCH_RECORDING_TAG, block->tag));
         json_text(out, "allocator", loch_recording_get_name(recording, LOCH_RECORDING_ALLOCATOR, block->allocator));
         json_stack(out, recording, event->stack);
-        insight_text_add(out, "}");
+        lochi_insight_text_add(out, "}");
     }
-    insight_text_add(out, "]}");
+    lochi_insight_text_add(out, "]}");
 }
 
 static void json_buckets(insight_text *out, const char *name, const char *bound, const insight_bucket *buckets,
                          const uint64_t *bounds)
 {
-    insight_text_add(out, "\"%s\": [", name);
+    lochi_insight_text_add(out, "\"%s\": [", name);
     for (size_t i = 0; i < INSIGHT_BUCKETS; i++) {
-        insight_text_add(out, "%s{\"%s\": ", i ? ", " : "", bound);
+        lochi_insight_text_add(out, "%s{\"%s\": ", i ? ", " : "", bound);
         if (bounds[i] == UINT64_MAX)
-            insight_text_add(out, "null");
+            lochi_insight_text_add(out, "null");
         else
-            insight_text_add(out, "%" PRIu64, bounds[i]);
-        insight_text_add(out, ", \"blocks\": %" PRIu64 ", \"bytes\": %" PRIu64 "}", buckets[i].count, buckets[i].bytes);
+            lochi_insight_text_add(out, "%" PRIu64, bounds[i]);
+        lochi_insight_text_add(out, ", \"blocks\": %" PRIu64 ", \"bytes\": %" PRIu64 "}", buckets[i].count,
+                               buckets[i].bytes);
     }
-    insight_text_add(out, "]");
+    lochi_insight_text_add(out, "]");
 }
 
 static void json_print(insight_text *out, const loch_recording *recording, const insight_stats *stats)
@@ -304,7 +325,7 @@ static void json_print(insight_text *out, const loch_recording *recording, const
                                                      "gives",  "calls", "sleeps", "wakes",   "failures"};
     const loch_recording_info *info = &stats->info;
     const insight_call *calls = stats->calls.data;
-    insight_text_add(out, "{");
+    lochi_insight_text_add(out, "{");
     json_text(out, "path", info->path);
     json_text(out, "format", print_formats[info->format]);
     json_text(out, "program", info->program ? info->program : "");
@@ -323,28 +344,28 @@ static void json_print(insight_text *out, const loch_recording *recording, const
     json_number(out, "peak_time_ns", stats->peak_ns);
     json_number(out, "peak_reserved", info->peak_reserved);
     json_number(out, "reserved_at_peak", stats->reserved_at_peak);
-    if (insight_stats_fragmentation(stats) < 0)
-        insight_text_add(out, "\"fragmentation\": null, ");
+    if (lochi_insight_stats_fragmentation(stats) < 0)
+        lochi_insight_text_add(out, "\"fragmentation\": null, ");
     else
-        insight_text_add(out, "\"fragmentation\": %.6f, ", insight_stats_fragmentation(stats));
-    insight_text_add(out, "\"at_peak\": ");
+        lochi_insight_text_add(out, "\"fragmentation\": %.6f, ", lochi_insight_stats_fragmentation(stats));
+    lochi_insight_text_add(out, "\"at_peak\": ");
     json_live(out, recording, &stats->peak);
-    insight_text_add(out, ", \"at_end\": ");
+    lochi_insight_text_add(out, ", \"at_end\": ");
     json_live(out, recording, &stats->end);
-    insight_text_add(out, ", ");
+    lochi_insight_text_add(out, ", ");
     json_number(out, "driver_calls_ns", stats->calls_ns);
-    insight_text_add(out, "\"driver_calls\": [");
+    lochi_insight_text_add(out, "\"driver_calls\": [");
     for (size_t i = 0; i < stats->calls.count; i++) {
-        insight_text_add(out, "%s{", i ? ", " : "");
+        lochi_insight_text_add(out, "%s{", i ? ", " : "");
         json_text(out, "call", loch_recording_get_name(recording, LOCH_RECORDING_CALL, calls[i].call));
-        insight_text_add(out, "\"calls\": %" PRIu64 ", \"ns\": %" PRIu64 ", \"longest_ns\": %" PRIu64 "}",
-                         calls[i].count, calls[i].ns, calls[i].longest_ns);
+        lochi_insight_text_add(out, "\"calls\": %" PRIu64 ", \"ns\": %" PRIu64 ", \"longest_ns\": %" PRIu64 "}",
+                               calls[i].count, calls[i].ns, calls[i].longest_ns);
     }
-    insight_text_add(out, "], ");
-    json_buckets(out, "lifetimes", "shorter_than_ns", stats->lifetimes, insight_lifetime_bounds);
-    insight_text_add(out, ", ");
-    json_buckets(out, "sizes", "smaller_than", stats->sizes, insight_size_bounds);
-    insight_text_add(out, "}\n");
+    lochi_insight_text_add(out, "], ");
+    json_buckets(out, "lifetimes", "shorter_than_ns", stats->lifetimes, lochi_insight_lifetime_bounds);
+    lochi_insight_text_add(out, ", ");
+    json_buckets(out, "sizes", "smaller_than", stats->sizes, lochi_insight_size_bounds);
+    lochi_insight_text_add(out, "}\n");
 }
 
 loch_status loch_recording_print(const loch_recording *recording, loch_format format, char *text, size_t bytes,
@@ -352,12 +373,12 @@ loch_status loch_recording_print(const loch_recording *recording, loch_format fo
 {
     insight_text out;
     insight_stats stats;
-    LOCH_RETURN(insight_text_begin(recording, format, text, bytes, length, &out));
-    const bool is_good = insight_stats_compute(recording, &stats);
+    LOCH_RETURN(lochi_insight_text_begin(recording, format, text, bytes, length, &out));
+    const bool is_good = lochi_insight_stats_compute(recording, &stats);
     if (is_good && format == LOCH_FORMAT_JSON)
         json_print(&out, recording, &stats);
     else if (is_good)
         page_print(&out, recording, &stats);
-    insight_stats_free(&stats);
-    return is_good ? insight_text_end(&out, length) : insight_no_memory(recording->info.path);
+    lochi_insight_stats_free(&stats);
+    return is_good ? lochi_insight_text_end(&out, length) : lochi_insight_no_memory(recording->info.path);
 }

@@ -30,7 +30,7 @@ struct insight_symbols {
     insight_array modules; /* of symbols_module * */
 };
 
-insight_symbols *insight_symbols_create(void)
+insight_symbols *lochi_insight_symbols_create(void)
 {
     return calloc(1, sizeof(insight_symbols));
 }
@@ -38,9 +38,9 @@ insight_symbols *insight_symbols_create(void)
 static void symbols_free_module(symbols_module *module)
 {
     if (!module) return;
-    insight_debug_close(module->debug);
+    lochi_insight_debug_close(module->debug);
     if (module->map) {
-        insight_elf_close(&module->elf);
+        lochi_insight_elf_close(&module->elf);
         munmap(module->map, module->map_bytes);
     }
     free(module->path);
@@ -48,17 +48,17 @@ static void symbols_free_module(symbols_module *module)
     free(module);
 }
 
-void insight_symbols_destroy(insight_symbols *symbols)
+void lochi_insight_symbols_destroy(insight_symbols *symbols)
 {
     if (!symbols) return;
     symbols_module **modules = symbols->modules.data;
     for (size_t i = 0; i < symbols->modules.count; i++)
         symbols_free_module(modules[i]);
-    insight_array_free(&symbols->modules);
+    lochi_insight_array_free(&symbols->modules);
     free(symbols);
 }
 
-bool insight_symbols_add_module(insight_symbols *symbols, const insight_module *module)
+bool lochi_insight_symbols_add_module(insight_symbols *symbols, const insight_module *module)
 {
     symbols_module *made = calloc(1, sizeof *made);
     if (!made) return false;
@@ -70,7 +70,7 @@ bool insight_symbols_add_module(insight_symbols *symbols, const insight_module *
     if (made->path && made->build_id) {
         if (module->build_id_bytes) memcpy(made->build_id, module->build_id, module->build_id_bytes);
         made->build_id_bytes = module->build_id_bytes;
-        if (insight_array_append(&symbols->modules, &made, 1, sizeof made)) return true;
+        if (lochi_insight_array_append(&symbols->modules, &made, 1, sizeof made)) return true;
     }
     symbols_free_module(made);
     return false;
@@ -101,11 +101,11 @@ static void symbols_open(symbols_module *module)
         }
     }
     if (module->map &&
-        (!insight_elf_open(module->map, module->map_bytes, &module->elf) || !symbols_is_recorded(module))) {
+        (!lochi_insight_elf_open(module->map, module->map_bytes, &module->elf) || !symbols_is_recorded(module))) {
         munmap(module->map, module->map_bytes);
         module->map = NULL;
     }
-    if (module->map) module->debug = insight_debug_open(module->path, file);
+    if (module->map) module->debug = lochi_insight_debug_open(module->path, file);
     close(file);
 }
 
@@ -128,7 +128,7 @@ static void symbols_write_name(const char *name, size_t length, char text[SYMBOL
     const size_t kept = length < sizeof plain ? length : sizeof plain - 1;
     memcpy(plain, name, kept);
     plain[kept] = '\0';
-    if (!insight_debug_demangle(plain, text, SYMBOLS_NAME)) memcpy(text, plain, kept + 1);
+    if (!lochi_insight_debug_demangle(plain, text, SYMBOLS_NAME)) memcpy(text, plain, kept + 1);
     for (char *at = text; *at; at++) /* a text is one line, also if a file was made to do harm */
         if ((unsigned char)*at < ' ' || *at == 0x7f) *at = '?';
 }
@@ -141,11 +141,11 @@ static bool symbols_name(symbols_module *module, uint64_t address, char *text, s
     const char *function = NULL, *file = NULL;
     int line = 0;
     size_t length = 0;
-    if (module->debug) insight_debug_find(module->debug, address, &function, &file, &line);
+    if (module->debug) lochi_insight_debug_find(module->debug, address, &function, &file, &line);
     if (function)
         length = strlen(function);
     else
-        function = insight_elf_find(&module->elf, address, &length);
+        function = lochi_insight_elf_find(&module->elf, address, &length);
     if (!function || !length) return false;
     char name[SYMBOLS_NAME];
     symbols_write_name(function, length, name);
@@ -156,7 +156,7 @@ static bool symbols_name(symbols_module *module, uint64_t address, char *text, s
     return true;
 }
 
-size_t insight_symbols_describe(insight_symbols *symbols, uint64_t address, char *text, size_t bytes)
+size_t lochi_insight_symbols_describe(insight_symbols *symbols, uint64_t address, char *text, size_t bytes)
 {
     if (!bytes) return 0;
     const uint64_t call = address - 1; /* a return address may be behind the end of its function */

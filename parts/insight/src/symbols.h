@@ -24,13 +24,13 @@ typedef struct insight_module {
 } insight_module;
 
 /* Creates an object without modules; one thread at a time. NULL without memory. */
-insight_symbols *insight_symbols_create(void);
-void insight_symbols_destroy(insight_symbols *symbols);
+insight_symbols *lochi_insight_symbols_create(void);
+void lochi_insight_symbols_destroy(insight_symbols *symbols);
 
 /* Adds a module. It counts for its addresses before modules that were added earlier. Returns false without memory. */
-bool insight_symbols_add_module(insight_symbols *symbols, const insight_module *module);
+bool lochi_insight_symbols_add_module(insight_symbols *symbols, const insight_module *module);
 
 /* Describes a return address: the call before it. Always writes a text that ends with a zero. Returns its length. */
-size_t insight_symbols_describe(insight_symbols *symbols, uint64_t address, char *text, size_t bytes);
+size_t lochi_insight_symbols_describe(insight_symbols *symbols, uint64_t address, char *text, size_t bytes);
 
 #endif

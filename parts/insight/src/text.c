@@ -92,12 +92,12 @@ static loch_status text_stream(text_reader *reader, text_word word, uint16_t *ou
 {
     uint64_t number = 0;
     LOCH_RETURN(text_number(reader, word, &number));
-    uint32_t found = insight_map_find(&reader->streams, number);
+    uint32_t found = lochi_insight_map_find(&reader->streams, number);
     if (found == UINT32_MAX) {
         found = (uint32_t)reader->numbers.count;
         if (found == TEXT_STREAMS_MAX) return text_fail(reader, "there are too many streams");
-        if (!insight_map_set(&reader->streams, number, found) ||
-            !insight_array_append(&reader->numbers, &number, 1, sizeof number))
+        if (!lochi_insight_map_set(&reader->streams, number, found) ||
+            !lochi_insight_array_append(&reader->numbers, &number, 1, sizeof number))
             return text_no_memory(reader);
     }
     *out = (uint16_t)found;
@@ -109,7 +109,7 @@ static loch_status text_block(const text_reader *reader, text_word word, uint32_
 {
     uint64_t id = 0;
     LOCH_RETURN(text_number(reader, word, &id));
-    *out = insight_map_find(&reader->ids, id);
+    *out = lochi_insight_map_find(&reader->ids, id);
     if (*out == UINT32_MAX) return text_fail_id(reader, id, "is not known");
     const loch_recording_block *block = (const loch_recording_block *)reader->recording->blocks.data + *out;
     return block->free_event == LOCH_RECORDING_NONE ? LOCH_OK : text_fail_id(reader, id, "was freed before");
@@ -121,7 +121,7 @@ static loch_status text_tag(const text_reader *reader, text_word word, uint32_t 
 {
     if (!word.length || word.length >= LOCH_TAG_NAME_MAX || memchr(word.text, 0, word.length))
         return text_fail(reader, "a tag has 1 to 63 characters");
-    *out = insight_recording_add_name(reader->recording, LOCH_RECORDING_TAG, word.text, word.length);
+    *out = lochi_insight_recording_add_name(reader->recording, LOCH_RECORDING_TAG, word.text, word.length);
     return *out == LOCH_RECORDING_NONE ? text_no_memory(reader) : LOCH_OK;
 }
 
@@ -154,14 +154,15 @@ static loch_status text_read_alloc(text_reader *reader, const text_word *words, 
     LOCH_RETURN(text_stream(reader, words[3], &block.stream));
     LOCH_RETURN(text_time(reader, words[4]));
     LOCH_RETURN(text_extras(reader, words + 5, count - 5, &block));
-    if (insight_map_find(&reader->ids, block.id) != UINT32_MAX)
+    if (lochi_insight_map_find(&reader->ids, block.id) != UINT32_MAX)
         return text_fail_id(reader, block.id, "was allocated before");
     if (block.bytes > UINT64_MAX - reader->requested) return text_fail(reader, "the sum of all blocks overflows");
     reader->requested += block.bytes;
     const loch_recording_event event = {
         .time_ns = 1000 * reader->us, .stack = LOCH_RECORDING_NONE, .stream = block.stream};
-    const uint32_t index = insight_recording_add_alloc(reader->recording, &block, &event);
-    if (index == LOCH_RECORDING_NONE || !insight_map_set(&reader->ids, block.id, index)) return text_no_memory(reader);
+    const uint32_t index = lochi_insight_recording_add_alloc(reader->recording, &block, &event);
+    if (index == LOCH_RECORDING_NONE || !lochi_insight_map_set(&reader->ids, block.id, index))
+        return text_no_memory(reader);
     return LOCH_OK;
 }
 
@@ -174,7 +175,7 @@ static loch_status text_read_use(text_reader *reader, const text_word *words, si
     LOCH_RETURN(text_stream(reader, words[2], &event.stream));
     LOCH_RETURN(text_time(reader, words[3]));
     event.time_ns = 1000 * reader->us;
-    const uint32_t index = insight_recording_add_event(reader->recording, &event);
+    const uint32_t index = lochi_insight_recording_add_event(reader->recording, &event);
     return index == LOCH_RECORDING_NONE ? text_no_memory(reader) : LOCH_OK;
 }
 
@@ -194,8 +195,9 @@ static loch_status text_read_free(text_reader *reader, const text_word *words, s
     }
     reader->requested -= block->bytes;
     event.time_ns = 1000 * reader->us;
-    return insight_recording_add_free(reader->recording, index, &event) == LOCH_RECORDING_NONE ? text_no_memory(reader)
-                                                                                               : LOCH_OK;
+    return lochi_insight_recording_add_free(reader->recording, index, &event) == LOCH_RECORDING_NONE
+               ? text_no_memory(reader)
+               : LOCH_OK;
 }
 
 /* Splits a line into words up to a comment. Returns TEXT_WORDS_MAX + 1 if there are more words than any line may
@@ -260,8 +262,8 @@ static void text_number_streams(text_reader *reader)
         blocks[i].stream = (uint16_t)numbers[blocks[i].stream];
 }
 
-loch_status insight_read_text(const insight_source *source, const loch_recording_options *options,
-                              loch_recording *recording)
+loch_status lochi_insight_read_text(const insight_source *source, const loch_recording_options *options,
+                                    loch_recording *recording)
 {
     const char *at = (const char *)source->data, *end = at + source->bytes;
     text_reader reader = {.recording = recording,
@@ -275,12 +277,12 @@ loch_status insight_read_text(const insight_source *source, const loch_recording
         status = text_line(&reader, at, (size_t)(line_end - at));
         at = line_end + 1;
         if (status == LOCH_OK && reader.line % TEXT_PROGRESS_LINES == 0)
-            status = insight_progress(options, (size_t)(at - (const char *)source->data), source->bytes);
+            status = lochi_insight_progress(options, (size_t)(at - (const char *)source->data), source->bytes);
     }
     if (status == LOCH_OK) text_number_streams(&reader);
-    insight_map_free(&reader.ids);
-    insight_map_free(&reader.streams);
-    insight_array_free(&reader.numbers);
+    lochi_insight_map_free(&reader.ids);
+    lochi_insight_map_free(&reader.streams);
+    lochi_insight_array_free(&reader.numbers);
     return status;
 }
 
@@ -384,14 +386,15 @@ static bool text_has_resizes(const loch_recording *recording)
     return false;
 }
 
-loch_status insight_write_text(const loch_recording *recording, const loch_recording_options *options,
-                               insight_sink *sink)
+loch_status lochi_insight_write_text(const loch_recording *recording, const loch_recording_options *options,
+                                     insight_sink *sink)
 {
     const loch_recording_event *events = loch_recording_get_events(recording);
     const loch_recording_block *blocks = loch_recording_get_blocks(recording);
     const size_t blocks_count = recording->blocks.count, count = recording->events.count;
     insight_array ids = {.data = NULL};
-    if (!insight_array_reserve(&ids, blocks_count + 1, sizeof(uint64_t))) return insight_no_memory(sink->path);
+    if (!lochi_insight_array_reserve(&ids, blocks_count + 1, sizeof(uint64_t)))
+        return lochi_insight_no_memory(sink->path);
     text_writer writer = {recording, sink->file, ids.data, 0};
     for (size_t i = 0; i < blocks_count; i++) {
         writer.ids[i] = blocks[i].id;
@@ -406,8 +409,8 @@ loch_status insight_write_text(const loch_recording *recording, const loch_recor
     loch_status status = LOCH_OK;
     for (size_t i = 0; status == LOCH_OK && i < count; i++) {
         text_write_event(&writer, &events[i]);
-        if (i % TEXT_PROGRESS_LINES == 0) status = insight_progress(options, i, count);
+        if (i % TEXT_PROGRESS_LINES == 0) status = lochi_insight_progress(options, i, count);
     }
-    insight_array_free(&ids);
+    lochi_insight_array_free(&ids);
     return status;
 }

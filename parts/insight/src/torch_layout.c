@@ -85,7 +85,7 @@ static bool segments_hold(const insight_array *segments, uint32_t device, uint64
 static void maker_append(layout_maker *maker, insight_array *segments, uint32_t device, uint64_t start, uint64_t end)
 {
     const layout_segment segment = {start, end, device};
-    if (start < end && !insight_array_append(segments, &segment, 1, sizeof segment)) maker->is_good = false;
+    if (start < end && !lochi_insight_array_append(segments, &segment, 1, sizeof segment)) maker->is_good = false;
 }
 
 /* --- places --- */
@@ -105,12 +105,12 @@ static uint64_t place_key(uint32_t device, uint64_t rounded)
 static uint64_t place_take(layout_maker *maker, uint32_t device, uint64_t bytes)
 {
     const uint64_t rounded = place_round(bytes);
-    const uint32_t hole = insight_map_find(&maker->sizes, place_key(device, rounded));
+    const uint32_t hole = lochi_insight_map_find(&maker->sizes, place_key(device, rounded));
     if (hole != UINT32_MAX && hole < maker->holes.count) {
         const layout_hole *found = (const layout_hole *)maker->holes.data + hole;
         /* The last hole leaves a number that is no hole. */
         const uint32_t next = found->next == LOCH_RECORDING_NONE ? LOCH_RECORDING_NONE - 2 : found->next;
-        if (!insight_map_set(&maker->sizes, place_key(device, rounded), next)) maker->is_good = false;
+        if (!lochi_insight_map_set(&maker->sizes, place_key(device, rounded), next)) maker->is_good = false;
         return found->address;
     }
     uint64_t *top = (uint64_t *)maker->tops.data + device;
@@ -123,10 +123,11 @@ static uint64_t place_take(layout_maker *maker, uint32_t device, uint64_t bytes)
 static void place_give(layout_maker *maker, uint32_t device, uint64_t address, uint64_t bytes)
 {
     const uint64_t key = place_key(device, place_round(bytes));
-    const uint32_t first = insight_map_find(&maker->sizes, key);
+    const uint32_t first = lochi_insight_map_find(&maker->sizes, key);
     const layout_hole hole = {address, first >= maker->holes.count ? LOCH_RECORDING_NONE : first};
-    if (maker->holes.count >= LOCH_RECORDING_NONE - 3 || !insight_array_append(&maker->holes, &hole, 1, sizeof hole) ||
-        !insight_map_set(&maker->sizes, key, (uint32_t)maker->holes.count - 1))
+    if (maker->holes.count >= LOCH_RECORDING_NONE - 3 ||
+        !lochi_insight_array_append(&maker->holes, &hole, 1, sizeof hole) ||
+        !lochi_insight_map_set(&maker->sizes, key, (uint32_t)maker->holes.count - 1))
         maker->is_good = false;
 }
 
@@ -160,7 +161,7 @@ static void maker_step(layout_maker *maker, const loch_recording_event *event)
         *now = (layout_block){.address = block->address,
                               .bytes = event->value,
                               .block = event->subject,
-                              .device = insight_recording_get_device(maker->recording, block->allocator)};
+                              .device = lochi_insight_recording_get_device(maker->recording, block->allocator)};
         if (now->device >= maker->tops.count) now->device = 0;
         if (block->address)
             maker_cover(maker, now);
@@ -205,7 +206,7 @@ static void maker_end(layout_maker *maker)
     segments_sort(&layout->segments);
     for (size_t i = 0; i < maker->now.count; i++) {
         const layout_block *now = (const layout_block *)maker->now.data + i;
-        if (now->bytes && now->bytes != UINT64_MAX && !insight_array_append(&layout->live, now, 1, sizeof *now))
+        if (now->bytes && now->bytes != UINT64_MAX && !lochi_insight_array_append(&layout->live, now, 1, sizeof *now))
             maker->is_good = false;
     }
     if (layout->live.count) qsort(layout->live.data, layout->live.count, sizeof(layout_block), block_compare);
@@ -228,16 +229,16 @@ static void layout_join(torch_layout *layout)
     layout->segments.count = count;
 }
 
-bool torch_layout_create(const loch_recording *recording, torch_layout *layout)
+bool lochi_insight_torch_layout_create(const loch_recording *recording, torch_layout *layout)
 {
     layout_maker maker = {.recording = recording, .layout = layout, .is_good = true};
     *layout = (torch_layout){.addresses = {.data = NULL}};
     const size_t blocks = recording->blocks.count, devices = recording->info.devices;
-    maker.is_good = insight_array_reserve(&layout->addresses, blocks, sizeof(uint64_t)) &&
-                    insight_array_reserve(&layout->expandable, devices, 1) &&
-                    insight_array_reserve(&maker.now, blocks, sizeof(layout_block)) &&
-                    insight_array_reserve(&maker.largest, blocks, sizeof(uint64_t)) &&
-                    insight_array_reserve(&maker.tops, devices, sizeof(uint64_t));
+    maker.is_good = lochi_insight_array_reserve(&layout->addresses, blocks, sizeof(uint64_t)) &&
+                    lochi_insight_array_reserve(&layout->expandable, devices, 1) &&
+                    lochi_insight_array_reserve(&maker.now, blocks, sizeof(layout_block)) &&
+                    lochi_insight_array_reserve(&maker.largest, blocks, sizeof(uint64_t)) &&
+                    lochi_insight_array_reserve(&maker.tops, devices, sizeof(uint64_t));
     for (size_t i = 0; maker.is_good && i < recording->ranges.count; i++) {
         const loch_recording_range *range = (const loch_recording_range *)recording->ranges.data + i;
         if (range->address && range->device < devices) {
@@ -262,21 +263,21 @@ bool torch_layout_create(const loch_recording *recording, torch_layout *layout)
         maker_end(&maker);
         layout_join(layout);
     }
-    insight_array_free(&maker.ranges);
-    insight_array_free(&maker.covered);
-    insight_array_free(&maker.extra);
-    insight_array_free(&maker.largest);
-    insight_array_free(&maker.now);
-    insight_array_free(&maker.holes);
-    insight_map_free(&maker.sizes);
-    insight_array_free(&maker.tops);
+    lochi_insight_array_free(&maker.ranges);
+    lochi_insight_array_free(&maker.covered);
+    lochi_insight_array_free(&maker.extra);
+    lochi_insight_array_free(&maker.largest);
+    lochi_insight_array_free(&maker.now);
+    lochi_insight_array_free(&maker.holes);
+    lochi_insight_map_free(&maker.sizes);
+    lochi_insight_array_free(&maker.tops);
     return maker.is_good;
 }
 
-void torch_layout_free(torch_layout *layout)
+void lochi_insight_torch_layout_free(torch_layout *layout)
 {
-    insight_array_free(&layout->addresses);
-    insight_array_free(&layout->segments);
-    insight_array_free(&layout->live);
-    insight_array_free(&layout->expandable);
+    lochi_insight_array_free(&layout->addresses);
+    lochi_insight_array_free(&layout->segments);
+    lochi_insight_array_free(&layout->live);
+    lochi_insight_array_free(&layout->expandable);
 }

@@ -25,9 +25,9 @@ typedef struct torch_layout {
     insight_array expandable; /* of uint8_t: 1 if blocks of the device reach over several ranges */
 } torch_layout;
 
-/* Computes the layout. Returns false if there is no memory. Call torch_layout_free in either case. */
-bool torch_layout_create(const loch_recording *recording, torch_layout *layout);
+/* Computes the layout. Returns false if there is no memory. Call lochi_insight_torch_layout_free in either case. */
+bool lochi_insight_torch_layout_create(const loch_recording *recording, torch_layout *layout);
 
-void torch_layout_free(torch_layout *layout);
+void lochi_insight_torch_layout_free(torch_layout *layout);
 
 #endif

@@ -70,7 +70,7 @@ static void machine_fail(machine *run, const char *what)
 
 static void machine_fail_memory(machine *run)
 {
-    if (run->status == LOCH_OK) run->status = insight_no_memory(run->source->path);
+    if (run->status == LOCH_OK) run->status = lochi_insight_no_memory(run->source->path);
 }
 
 static void machine_refuse(machine *run, uint8_t opcode)
@@ -115,7 +115,7 @@ static void machine_push(machine *run, value pushed)
         ((value *)run->stack.data)[run->stack.count++] = pushed;
         return;
     }
-    if (run->stack.count >= UINT32_MAX - 1 || !insight_array_append(&run->stack, &pushed, 1, sizeof pushed))
+    if (run->stack.count >= UINT32_MAX - 1 || !lochi_insight_array_append(&run->stack, &pushed, 1, sizeof pushed))
         machine_fail_memory(run);
 }
 
@@ -268,7 +268,7 @@ static void machine_push_object(machine *run, enum shape shape, size_t index)
     const uint32_t object = (uint32_t)shape << SHAPE_SHIFT | (uint32_t)index;
     const size_t number = run->pickle->objects.count;
     if (index > SHAPE_INDEX || number >= UINT32_MAX - 1 ||
-        !insight_array_append(&run->pickle->objects, &object, 1, sizeof object))
+        !lochi_insight_array_append(&run->pickle->objects, &object, 1, sizeof object))
         machine_fail_memory(run);
     else
         machine_push(run, (value){.number = number, .kind = KIND_OBJECT});
@@ -277,7 +277,7 @@ static void machine_push_object(machine *run, enum shape shape, size_t index)
 static void machine_push_list(machine *run)
 {
     const torch_list list = {.first = LOCH_RECORDING_NONE, .last = LOCH_RECORDING_NONE};
-    if (!insight_array_append(&run->pickle->lists, &list, 1, sizeof list))
+    if (!lochi_insight_array_append(&run->pickle->lists, &list, 1, sizeof list))
         machine_fail_memory(run);
     else
         machine_push_object(run, SHAPE_LIST, run->pickle->lists.count - 1);
@@ -287,7 +287,8 @@ static void machine_push_list(machine *run)
 static void machine_append(machine *run, value target, size_t from)
 {
     torch_pickle *pickle = run->pickle;
-    torch_list *list = target.kind == KIND_OBJECT ? torch_pickle_get_list(pickle, (uint32_t)target.number) : NULL;
+    torch_list *list =
+        target.kind == KIND_OBJECT ? lochi_insight_torch_pickle_get_list(pickle, (uint32_t)target.number) : NULL;
     const size_t count = run->stack.count - from, start = pickle->items.count;
     const value *values = machine_stack(run) + from;
     run->stack.count = from;
@@ -295,8 +296,8 @@ static void machine_append(machine *run, value target, size_t from)
     const torch_chunk chunk = {(uint32_t)start, (uint32_t)count, LOCH_RECORDING_NONE};
     const size_t number = pickle->chunks.count;
     if (start + count >= UINT32_MAX || list->count + count >= UINT32_MAX ||
-        !insight_array_reserve(&pickle->items, start + count, sizeof(uint32_t)) ||
-        !insight_array_append(&pickle->chunks, &chunk, 1, sizeof chunk)) {
+        !lochi_insight_array_reserve(&pickle->items, start + count, sizeof(uint32_t)) ||
+        !lochi_insight_array_append(&pickle->chunks, &chunk, 1, sizeof chunk)) {
         machine_fail_memory(run);
         return;
     }
@@ -317,7 +318,7 @@ static uint32_t machine_intern(machine *run, const value *text)
 {
     if (text->kind != KIND_TEXT) return 0;
     const uint32_t offset =
-        insight_recording_add_text(run->recording, (const char *)run->source->data + text->number, text->length);
+        lochi_insight_recording_add_text(run->recording, (const char *)run->source->data + text->number, text->length);
     if (offset != LOCH_RECORDING_NONE) return offset;
     machine_fail_memory(run);
     return 0;
@@ -329,7 +330,7 @@ static uint32_t machine_intern_pool(machine *run, const value *pair)
     char name[48];
     if (pair->kind != KIND_PAIR || (!pair->number && !pair->length)) return 0;
     const int length = snprintf(name, sizeof name, "pool %llu:%u", (unsigned long long)pair->number, pair->length);
-    const uint32_t offset = insight_recording_add_text(run->recording, name, (size_t)length);
+    const uint32_t offset = lochi_insight_recording_add_text(run->recording, name, (size_t)length);
     if (offset != LOCH_RECORDING_NONE) return offset;
     machine_fail_memory(run);
     return 0;
@@ -396,14 +397,15 @@ static uint32_t frame_intern(loch_recording *recording, insight_array *text, con
         !file_length ||
         (!line && ((file_length == 2 && !memcmp(file, "??", 2)) || (file_length == 4 && !memcmp(file, "none", 4))));
     text->count = 0;
-    bool is_good = insight_array_append(text, function, function_length, 1);
+    bool is_good = lochi_insight_array_append(text, function, function_length, 1);
     if (!is_unknown) {
         const size_t digits = (size_t)snprintf(number, sizeof number, ":%u", line);
-        is_good = is_good && insight_array_append(text, " at ", 4, 1) &&
-                  insight_array_append(text, file, file_length, 1) && insight_array_append(text, number, digits, 1);
+        is_good = is_good && lochi_insight_array_append(text, " at ", 4, 1) &&
+                  lochi_insight_array_append(text, file, file_length, 1) &&
+                  lochi_insight_array_append(text, number, digits, 1);
     }
     const uint32_t offset =
-        is_good ? insight_recording_add_text(recording, text->data, text->count) : LOCH_RECORDING_NONE;
+        is_good ? lochi_insight_recording_add_text(recording, text->data, text->count) : LOCH_RECORDING_NONE;
     return offset > SHAPE_INDEX ? LOCH_RECORDING_NONE : offset;
 }
 
@@ -454,13 +456,14 @@ static void machine_set(machine *run, value target, size_t from)
             is_known = items[i].kind == KIND_TEXT && items[i].name && items[i].name < TORCH_ALLOC;
         if (!is_known) return;
         const torch_record record = {.frames = LOCH_RECORDING_NONE, .items = LOCH_RECORDING_NONE};
-        if (pickle->records.count > SHAPE_INDEX || !insight_array_append(&pickle->records, &record, 1, sizeof record)) {
+        if (pickle->records.count > SHAPE_INDEX ||
+            !lochi_insight_array_append(&pickle->records, &record, 1, sizeof record)) {
             machine_fail_memory(run);
             return;
         }
         *shape = (uint32_t)SHAPE_RECORD << SHAPE_SHIFT | (uint32_t)(pickle->records.count - 1);
     }
-    torch_record *record = torch_pickle_get_record(pickle, object);
+    torch_record *record = lochi_insight_torch_pickle_get_record(pickle, object);
     for (size_t i = 0; record && i < count; i += 2)
         if (items[i].kind == KIND_TEXT) record_set(run, record, items[i].name, &items[i + 1]);
 }
@@ -493,7 +496,7 @@ static void machine_put(machine *run, uint64_t number)
         return;
     }
     if ((number + 1) * sizeof(value) > run->memo.capacity_bytes &&
-        !insight_array_reserve(&run->memo, (size_t)number + 1, sizeof(value))) {
+        !lochi_insight_array_reserve(&run->memo, (size_t)number + 1, sizeof(value))) {
         machine_fail_memory(run);
         return;
     }
@@ -515,7 +518,7 @@ static void machine_get(machine *run, uint64_t number)
 static void machine_mark(machine *run)
 {
     const uint32_t height = (uint32_t)run->stack.count;
-    if (!insight_array_append(&run->marks, &height, 1, sizeof height)) machine_fail_memory(run);
+    if (!lochi_insight_array_append(&run->marks, &height, 1, sizeof height)) machine_fail_memory(run);
 }
 
 /* Gathers what lies above the mark, and gives it to the value below. */
@@ -644,62 +647,62 @@ static bool machine_step(machine *run, uint8_t opcode)
     return true;
 }
 
-loch_status torch_pickle_read(const insight_source *source, const loch_recording_options *options,
-                              loch_recording *recording, torch_pickle *pickle)
+loch_status lochi_insight_torch_pickle_read(const insight_source *source, const loch_recording_options *options,
+                                            loch_recording *recording, torch_pickle *pickle)
 {
     machine run = {.source = source, .recording = recording, .pickle = pickle};
     size_t reported = 0;
     bool has_more = true;
     *pickle = (torch_pickle){.root = LOCH_RECORDING_NONE};
-    if (!insight_array_reserve(&run.stack, 1, sizeof(value))) machine_fail_memory(&run);
+    if (!lochi_insight_array_reserve(&run.stack, 1, sizeof(value))) machine_fail_memory(&run);
     while (has_more && run.status == LOCH_OK) {
         run.opcode_at = run.at;
         const uint8_t *opcode = machine_bytes(&run, 1);
         if (opcode) has_more = machine_step(&run, *opcode);
         if (run.at - reported < PROGRESS_BYTES) continue;
         reported = run.at;
-        const loch_status status = insight_progress(options, run.at / 2, source->bytes); /* half of the work */
+        const loch_status status = lochi_insight_progress(options, run.at / 2, source->bytes); /* half of the work */
         if (run.status == LOCH_OK) run.status = status;
     }
     if (run.status == LOCH_OK && machine_has(&run, 1)) {
         const value root = machine_stack(&run)[run.stack.count - 1];
         if (root.kind == KIND_OBJECT) pickle->root = (uint32_t)root.number;
     }
-    insight_array_free(&run.stack);
-    insight_array_free(&run.marks);
-    insight_array_free(&run.memo);
-    insight_array_free(&run.text);
+    lochi_insight_array_free(&run.stack);
+    lochi_insight_array_free(&run.marks);
+    lochi_insight_array_free(&run.memo);
+    lochi_insight_array_free(&run.text);
     return run.status;
 }
 
-void torch_pickle_free(torch_pickle *pickle)
+void lochi_insight_torch_pickle_free(torch_pickle *pickle)
 {
-    insight_array_free(&pickle->objects);
-    insight_array_free(&pickle->records);
-    insight_array_free(&pickle->lists);
-    insight_array_free(&pickle->chunks);
-    insight_array_free(&pickle->items);
+    lochi_insight_array_free(&pickle->objects);
+    lochi_insight_array_free(&pickle->records);
+    lochi_insight_array_free(&pickle->lists);
+    lochi_insight_array_free(&pickle->chunks);
+    lochi_insight_array_free(&pickle->items);
     for (size_t i = 0; i < sizeof pickle->room / sizeof *pickle->room; i++)
-        insight_array_free(&pickle->room[i]);
+        lochi_insight_array_free(&pickle->room[i]);
 }
 
 /* --- looking --- */
 
-torch_record *torch_pickle_get_record(const torch_pickle *pickle, uint32_t object)
+torch_record *lochi_insight_torch_pickle_get_record(const torch_pickle *pickle, uint32_t object)
 {
     if (object >= pickle->objects.count) return NULL;
     const uint32_t shape = pickle_objects(pickle)[object];
     return shape >> SHAPE_SHIFT == SHAPE_RECORD ? (torch_record *)pickle->records.data + (shape & SHAPE_INDEX) : NULL;
 }
 
-torch_list *torch_pickle_get_list(const torch_pickle *pickle, uint32_t object)
+torch_list *lochi_insight_torch_pickle_get_list(const torch_pickle *pickle, uint32_t object)
 {
     if (object >= pickle->objects.count) return NULL;
     const uint32_t shape = pickle_objects(pickle)[object];
     return shape >> SHAPE_SHIFT == SHAPE_LIST ? (torch_list *)pickle->lists.data + (shape & SHAPE_INDEX) : NULL;
 }
 
-uint32_t torch_list_next(const torch_pickle *pickle, torch_cursor *cursor)
+uint32_t lochi_insight_torch_list_next(const torch_pickle *pickle, torch_cursor *cursor)
 {
     while (cursor->chunk != LOCH_RECORDING_NONE) {
         const torch_chunk *chunk = (const torch_chunk *)pickle->chunks.data + cursor->chunk;
@@ -715,35 +718,38 @@ static uint32_t pickle_get_frame(torch_pickle *pickle, loch_recording *recording
     if (object >= pickle->objects.count) return 0;
     const uint32_t shape = pickle_objects(pickle)[object];
     if (shape >> SHAPE_SHIFT == SHAPE_FRAME) return shape & SHAPE_INDEX;
-    const torch_record *record = torch_pickle_get_record(pickle, object);
+    const torch_record *record = lochi_insight_torch_pickle_get_record(pickle, object);
     if (!record) return 0;
     /* The items came one by one. The texts are copied, because adding one may move them. */
     const char *all = recording->text.data;
     const size_t lengths[2] = {strlen(all + record->tag), strlen(all + record->other)};
     insight_array *copy = &pickle->room[0];
     copy->count = 0;
-    if (!insight_array_reserve(copy, 1, 1) || !insight_array_append(copy, all + record->tag, lengths[0], 1) ||
-        !insight_array_append(copy, all + record->other, lengths[1], 1))
+    if (!lochi_insight_array_reserve(copy, 1, 1) ||
+        !lochi_insight_array_append(copy, all + record->tag, lengths[0], 1) ||
+        !lochi_insight_array_append(copy, all + record->other, lengths[1], 1))
         return LOCH_RECORDING_NONE;
     return frame_intern(recording, &pickle->room[1], copy->data, lengths[0], (const char *)copy->data + lengths[0],
                         lengths[1], record->line);
 }
 
-uint32_t torch_pickle_get_stack(torch_pickle *pickle, loch_recording *recording, uint32_t frames, bool *is_good)
+uint32_t lochi_insight_torch_pickle_get_stack(torch_pickle *pickle, loch_recording *recording, uint32_t frames,
+                                              bool *is_good)
 {
-    torch_list *list = torch_pickle_get_list(pickle, frames);
+    torch_list *list = lochi_insight_torch_pickle_get_list(pickle, frames);
     if (!list || !list->count) return LOCH_RECORDING_NONE;
     if (list->stack) return list->stack - 1;
     insight_array *offsets = &pickle->room[2];
     offsets->count = 0;
     torch_cursor cursor = torch_list_start(list);
     bool is_complete = true;
-    for (uint32_t object; is_complete && (object = torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE;) {
+    for (uint32_t object;
+         is_complete && (object = lochi_insight_torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE;) {
         const uint32_t frame = pickle_get_frame(pickle, recording, object);
-        is_complete = frame != LOCH_RECORDING_NONE && insight_array_append(offsets, &frame, 1, sizeof frame);
+        is_complete = frame != LOCH_RECORDING_NONE && lochi_insight_array_append(offsets, &frame, 1, sizeof frame);
     }
     uint32_t stack = LOCH_RECORDING_NONE;
-    if (is_complete) stack = insight_recording_add_stack(recording, offsets->data, offsets->count);
+    if (is_complete) stack = lochi_insight_recording_add_stack(recording, offsets->data, offsets->count);
     if (stack == LOCH_RECORDING_NONE)
         *is_good = false;
     else

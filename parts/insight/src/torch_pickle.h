@@ -91,15 +91,15 @@ typedef struct torch_pickle {
 } torch_pickle;
 
 /* Runs the pickle. E_INVALID with the byte and the opcode; E_HOST_MEMORY. Texts go to `recording`. Call
- * torch_pickle_free in either case. */
-loch_status torch_pickle_read(const insight_source *source, const loch_recording_options *options,
-                              loch_recording *recording, torch_pickle *pickle);
+ * lochi_insight_torch_pickle_free in either case. */
+loch_status lochi_insight_torch_pickle_read(const insight_source *source, const loch_recording_options *options,
+                                            loch_recording *recording, torch_pickle *pickle);
 
-void torch_pickle_free(torch_pickle *pickle);
+void lochi_insight_torch_pickle_free(torch_pickle *pickle);
 
 /* Return the record or the list that an object is; NULL if it is another thing. */
-torch_record *torch_pickle_get_record(const torch_pickle *pickle, uint32_t object);
-torch_list *torch_pickle_get_list(const torch_pickle *pickle, uint32_t object);
+torch_record *lochi_insight_torch_pickle_get_record(const torch_pickle *pickle, uint32_t object);
+torch_list *lochi_insight_torch_pickle_get_list(const torch_pickle *pickle, uint32_t object);
 
 /* A place in a list. */
 typedef struct torch_cursor {
@@ -112,10 +112,11 @@ static inline torch_cursor torch_list_start(const torch_list *list)
 }
 
 /* Returns the next object of a list, LOCH_RECORDING_NONE behind the last one. */
-uint32_t torch_list_next(const torch_pickle *pickle, torch_cursor *cursor);
+uint32_t lochi_insight_torch_list_next(const torch_pickle *pickle, torch_cursor *cursor);
 
 /* Returns the call stack that a list of frames is; LOCH_RECORDING_NONE for an empty one. `is_good` becomes false if
  * there is no memory. */
-uint32_t torch_pickle_get_stack(torch_pickle *pickle, loch_recording *recording, uint32_t frames, bool *is_good);
+uint32_t lochi_insight_torch_pickle_get_stack(torch_pickle *pickle, loch_recording *recording, uint32_t frames,
+                                              bool *is_good);
 
 #endif

@@ -76,10 +76,10 @@ static torch_device *torch_devices(const torch_reader *reader)
 static uint16_t torch_stream(torch_reader *reader, uint64_t stream)
 {
     if (!stream) return 0;
-    uint32_t number = insight_map_find(&reader->streams, stream);
+    uint32_t number = lochi_insight_map_find(&reader->streams, stream);
     if (number != UINT32_MAX) return (uint16_t)number;
     number = reader->stream_count < UINT16_MAX - 1 ? ++reader->stream_count : UINT16_MAX - 1; /* the last is shared */
-    if (!insight_map_set(&reader->streams, stream, number)) reader->is_good = false;
+    if (!lochi_insight_map_set(&reader->streams, stream, number)) reader->is_good = false;
     return (uint16_t)number;
 }
 
@@ -88,7 +88,7 @@ static uint32_t torch_tag(torch_reader *reader, uint32_t text)
 {
     if (!text) return 0;
     const char *name = (const char *)reader->recording->text.data + text;
-    const uint32_t tag = insight_recording_add_name(reader->recording, LOCH_RECORDING_TAG, name, strlen(name));
+    const uint32_t tag = lochi_insight_recording_add_name(reader->recording, LOCH_RECORDING_TAG, name, strlen(name));
     if (tag == LOCH_RECORDING_NONE) reader->is_good = false;
     return tag;
 }
@@ -97,23 +97,23 @@ static uint32_t torch_tag(torch_reader *reader, uint32_t text)
 static uint16_t torch_allocator(torch_reader *reader, const torch_device *device, uint32_t pool)
 {
     const uint64_t key = (uint64_t)device->index << 32 | pool;
-    uint32_t allocator = insight_map_find(&reader->pools, key);
+    uint32_t allocator = lochi_insight_map_find(&reader->pools, key);
     if (allocator != UINT32_MAX) return (uint16_t)allocator;
     char name[128];
     const int length = snprintf(name, sizeof name, "%s%s%s",
                                 loch_recording_get_name(reader->recording, LOCH_RECORDING_DEVICE, device->index),
                                 pool ? " " : "", (const char *)reader->recording->text.data + pool);
-    allocator = insight_recording_add_name(reader->recording, LOCH_RECORDING_ALLOCATOR, name, (size_t)length);
+    allocator = lochi_insight_recording_add_name(reader->recording, LOCH_RECORDING_ALLOCATOR, name, (size_t)length);
     if (allocator >= UINT16_MAX) allocator = 0; /* too many pools share the first one */
-    if (!insight_map_set(&reader->pools, key, allocator) ||
-        !insight_recording_set_device(reader->recording, allocator, device->index))
+    if (!lochi_insight_map_set(&reader->pools, key, allocator) ||
+        !lochi_insight_recording_set_device(reader->recording, allocator, device->index))
         reader->is_good = false;
     return (uint16_t)allocator;
 }
 
 static uint32_t torch_stack(torch_reader *reader, uint32_t frames)
 {
-    return torch_pickle_get_stack(&reader->pickle, reader->recording, frames, &reader->is_good);
+    return lochi_insight_torch_pickle_get_stack(&reader->pickle, reader->recording, frames, &reader->is_good);
 }
 
 /* --- ranges --- */
@@ -140,7 +140,7 @@ static void intervals_note_missing(torch_reader *reader, torch_device *device, u
     for (size_t i = intervals_find(&device->intervals, start); start < end; i++) {
         const bool is_last = i >= device->intervals.count || all[i].start >= end;
         const torch_interval gap = {start, is_last ? end : all[i].start, LOCH_RECORDING_NONE};
-        if (gap.start < gap.end && !insight_array_append(&device->missing, &gap, 1, sizeof gap))
+        if (gap.start < gap.end && !lochi_insight_array_append(&device->missing, &gap, 1, sizeof gap))
             reader->is_good = false;
         if (is_last) return;
         if (all[i].end > start) start = all[i].end;
@@ -162,9 +162,9 @@ static uint32_t torch_add_take(torch_reader *reader, const torch_device *device,
     take.kind = LOCH_RECORDED_TAKE;
     take.value = end - start;
     take.stream = (uint16_t)device->index;
-    take.subject = insight_recording_add_range(reader->recording, &range);
+    take.subject = lochi_insight_recording_add_range(reader->recording, &range);
     if (take.subject == LOCH_RECORDING_NONE ||
-        insight_recording_add_event(reader->recording, &take) == LOCH_RECORDING_NONE)
+        lochi_insight_recording_add_event(reader->recording, &take) == LOCH_RECORDING_NONE)
         reader->is_good = false;
     return take.subject;
 }
@@ -179,14 +179,14 @@ static void torch_add_give(torch_reader *reader, const torch_device *device, uin
     give.subject = range;
     give.value = given->bytes;
     give.stream = (uint16_t)device->index;
-    given->give_event = insight_recording_add_event(reader->recording, &give);
+    given->give_event = lochi_insight_recording_add_event(reader->recording, &give);
     if (given->give_event == LOCH_RECORDING_NONE) reader->is_good = false;
 }
 
 /* Makes room for one interval at place `at`. */
 static bool intervals_insert(insight_array *intervals, size_t at, torch_interval interval)
 {
-    if (!insight_array_reserve(intervals, intervals->count + 1, sizeof interval)) return false;
+    if (!lochi_insight_array_reserve(intervals, intervals->count + 1, sizeof interval)) return false;
     torch_interval *all = intervals->data;
     memmove(all + at + 1, all + at, (intervals->count - at) * sizeof *all);
     all[at] = interval;
@@ -233,7 +233,7 @@ static void torch_take(torch_reader *reader, torch_device *device, uint64_t star
 
 static void torch_note_present(torch_reader *reader, torch_present present)
 {
-    if (!insight_array_append(&reader->present, &present, 1, sizeof present)) reader->is_good = false;
+    if (!lochi_insight_array_append(&reader->present, &present, 1, sizeof present)) reader->is_good = false;
 }
 
 /* Says whether an entry is the free of a block, which has `state` in the map of blocks. */
@@ -247,10 +247,10 @@ static void torch_look_at_entry(torch_reader *reader, uint32_t place, const torc
 {
     torch_device *device = torch_devices(reader) + place;
     const uint64_t start = entry->address, end = start + entry->size;
-    const uint32_t state = insight_map_find(&device->blocks, start);
+    const uint32_t state = lochi_insight_map_find(&device->blocks, start);
     switch (entry->word) {
     case TORCH_ALLOC:
-        if (!insight_map_set(&device->blocks, start, STATE_LIVE)) reader->is_good = false;
+        if (!lochi_insight_map_set(&device->blocks, start, STATE_LIVE)) reader->is_good = false;
         break;
     case TORCH_FREE_REQUESTED:
     case TORCH_FREE_COMPLETED:
@@ -263,7 +263,7 @@ static void torch_look_at_entry(torch_reader *reader, uint32_t place, const torc
                                                        .tag = entry->tag,
                                                        .pool = entry->other,
                                                        .device = place});
-        if (!insight_map_set(&device->blocks, start, STATE_FREED)) reader->is_good = false;
+        if (!lochi_insight_map_set(&device->blocks, start, STATE_FREED)) reader->is_good = false;
         break;
     case TORCH_SEGMENT_ALLOC:
     case TORCH_SEGMENT_MAP: torch_take(reader, device, start, end, NULL); break;
@@ -284,16 +284,16 @@ static loch_status torch_look_at_segment(torch_reader *reader, uint32_t place, c
         return torch_fail(reader, "a segment has more bytes than there are addresses");
     if (segment->has & TORCH_HAS_ADDRESS)
         intervals_note_missing(reader, device, segment->address, segment->address + segment->size);
-    torch_cursor cursor = torch_list_start(torch_pickle_get_list(&reader->pickle, segment->items));
+    torch_cursor cursor = torch_list_start(lochi_insight_torch_pickle_get_list(&reader->pickle, segment->items));
     uint64_t address = segment->address;
-    for (uint32_t object; (object = torch_list_next(&reader->pickle, &cursor)) != LOCH_RECORDING_NONE;) {
-        const torch_record *block = torch_pickle_get_record(&reader->pickle, object);
+    for (uint32_t object; (object = lochi_insight_torch_list_next(&reader->pickle, &cursor)) != LOCH_RECORDING_NONE;) {
+        const torch_record *block = lochi_insight_torch_pickle_get_record(&reader->pickle, object);
         if (!block || !(block->has & TORCH_HAS_SIZE)) return torch_fail(reader, "a block of a segment has no size");
         if (block->has & TORCH_HAS_ADDRESS) address = block->address; /* of old snapshots: in order, without gaps */
         const uint64_t bytes = block->has & TORCH_HAS_TIME ? block->time : block->size;
         if (bytes > BYTES_MAX || block->size > BYTES_MAX)
             return torch_fail(reader, "a block of a segment has more bytes than there are addresses");
-        if (block->word == TORCH_ACTIVE && insight_map_find(&device->blocks, address) == UINT32_MAX) {
+        if (block->word == TORCH_ACTIVE && lochi_insight_map_find(&device->blocks, address) == UINT32_MAX) {
             torch_note_present(reader, (torch_present){.address = address,
                                                        .bytes = bytes,
                                                        .stream = segment->stream,
@@ -301,7 +301,7 @@ static loch_status torch_look_at_segment(torch_reader *reader, uint32_t place, c
                                                        .tag = block->tag,
                                                        .pool = segment->other,
                                                        .device = place});
-            if (!insight_map_set(&device->blocks, address, STATE_LIVE)) reader->is_good = false;
+            if (!lochi_insight_map_set(&device->blocks, address, STATE_LIVE)) reader->is_good = false;
         }
         address += block->size;
     }
@@ -316,7 +316,8 @@ static uint32_t torch_find_device(torch_reader *reader, uint32_t number)
     for (uint32_t i = 0; i < reader->devices.count; i++)
         if (torch_devices(reader)[i].number == number) return i;
     const torch_device device = {.number = number, .entries = LOCH_RECORDING_NONE};
-    if (reader->devices.count >= DEVICES_MAX || !insight_array_append(&reader->devices, &device, 1, sizeof device))
+    if (reader->devices.count >= DEVICES_MAX ||
+        !lochi_insight_array_append(&reader->devices, &device, 1, sizeof device))
         return UINT32_MAX;
     return (uint32_t)reader->devices.count - 1;
 }
@@ -354,10 +355,10 @@ static loch_status torch_check_entry(torch_reader *reader, torch_device *device,
 static loch_status torch_find_devices(torch_reader *reader, uint32_t segments, uint32_t traces)
 {
     torch_pickle *pickle = &reader->pickle;
-    torch_cursor cursor = torch_list_start(torch_pickle_get_list(pickle, traces));
+    torch_cursor cursor = torch_list_start(lochi_insight_torch_pickle_get_list(pickle, traces));
     uint32_t number = 0;
-    for (uint32_t object; (object = torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE; number++) {
-        const torch_list *list = torch_pickle_get_list(pickle, object);
+    for (uint32_t object; (object = lochi_insight_torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE; number++) {
+        const torch_list *list = lochi_insight_torch_pickle_get_list(pickle, object);
         if (!list) return torch_fail(reader, "device_traces has something that is no list of events");
         if (!list->count) continue;
         const uint32_t place = torch_find_device(reader, number);
@@ -365,14 +366,15 @@ static loch_status torch_find_devices(torch_reader *reader, uint32_t segments, u
         torch_device *device = torch_devices(reader) + place;
         device->entries = object;
         torch_cursor entries = torch_list_start(list);
-        for (size_t at = 0; (object = torch_list_next(pickle, &entries)) != LOCH_RECORDING_NONE; at++) {
-            const loch_status status = torch_check_entry(reader, device, torch_pickle_get_record(pickle, object), at);
+        for (size_t at = 0; (object = lochi_insight_torch_list_next(pickle, &entries)) != LOCH_RECORDING_NONE; at++) {
+            const loch_status status =
+                torch_check_entry(reader, device, lochi_insight_torch_pickle_get_record(pickle, object), at);
             if (status != LOCH_OK) return status;
         }
     }
-    cursor = torch_list_start(torch_pickle_get_list(pickle, segments));
-    for (uint32_t object; (object = torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE;) {
-        const torch_record *segment = torch_pickle_get_record(pickle, object);
+    cursor = torch_list_start(lochi_insight_torch_pickle_get_list(pickle, segments));
+    for (uint32_t object; (object = lochi_insight_torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE;) {
+        const torch_record *segment = lochi_insight_torch_pickle_get_record(pickle, object);
         if (!segment) return torch_fail(reader, "segments has something that is no segment");
         if (torch_find_device(reader, segment->device) == UINT32_MAX)
             return torch_fail(reader, "segments has more than 1024 devices");
@@ -394,7 +396,7 @@ static void torch_name_devices(torch_reader *reader)
         last = next->number;
         const int length =
             snprintf(name, sizeof name, "%s:%u", reader->all && !reader->has_times ? "device" : "cuda", next->number);
-        next->index = insight_recording_add_name(reader->recording, LOCH_RECORDING_DEVICE, name, (size_t)length);
+        next->index = lochi_insight_recording_add_name(reader->recording, LOCH_RECORDING_DEVICE, name, (size_t)length);
         if (next->index == LOCH_RECORDING_NONE) {
             reader->is_good = false;
             next->index = 0;
@@ -407,18 +409,19 @@ static loch_status torch_look(torch_reader *reader, uint32_t segments)
 {
     torch_pickle *pickle = &reader->pickle;
     for (uint32_t i = 0; i < reader->devices.count; i++) {
-        torch_cursor cursor = torch_list_start(torch_pickle_get_list(pickle, torch_devices(reader)[i].entries));
-        for (uint32_t object; (object = torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE;)
-            torch_look_at_entry(reader, i, torch_pickle_get_record(pickle, object));
+        torch_cursor cursor =
+            torch_list_start(lochi_insight_torch_pickle_get_list(pickle, torch_devices(reader)[i].entries));
+        for (uint32_t object; (object = lochi_insight_torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE;)
+            torch_look_at_entry(reader, i, lochi_insight_torch_pickle_get_record(pickle, object));
     }
-    torch_cursor cursor = torch_list_start(torch_pickle_get_list(pickle, segments));
-    for (uint32_t object; (object = torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE;) {
-        const torch_record *segment = torch_pickle_get_record(pickle, object);
+    torch_cursor cursor = torch_list_start(lochi_insight_torch_pickle_get_list(pickle, segments));
+    for (uint32_t object; (object = lochi_insight_torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE;) {
+        const torch_record *segment = lochi_insight_torch_pickle_get_record(pickle, object);
         const loch_status status = torch_look_at_segment(reader, torch_find_device(reader, segment->device), segment);
         if (status != LOCH_OK) return status;
     }
     for (uint32_t i = 0; i < reader->devices.count; i++) {
-        insight_map_free(&torch_devices(reader)[i].blocks);
+        lochi_insight_map_free(&torch_devices(reader)[i].blocks);
         torch_devices(reader)[i].intervals.count = 0;
     }
     return LOCH_OK;
@@ -431,8 +434,8 @@ static void torch_add_alloc(torch_reader *reader, torch_device *device, const lo
 {
     loch_recording_block added = *block;
     added.id = reader->recording->blocks.count;
-    const uint32_t index = insight_recording_add_alloc(reader->recording, &added, event);
-    if (index == LOCH_RECORDING_NONE || !insight_map_set(&device->blocks, block->address, index))
+    const uint32_t index = lochi_insight_recording_add_alloc(reader->recording, &added, event);
+    if (index == LOCH_RECORDING_NONE || !lochi_insight_map_set(&device->blocks, block->address, index))
         reader->is_good = false;
 }
 
@@ -464,9 +467,10 @@ static void torch_add_present(torch_reader *reader)
 static void torch_add_free(torch_reader *reader, torch_device *device, uint64_t address,
                            const loch_recording_event *event)
 {
-    const uint32_t block = insight_map_remove(&device->blocks, address);
+    const uint32_t block = lochi_insight_map_remove(&device->blocks, address);
     if (block == UINT32_MAX) return;
-    if (insight_recording_add_free(reader->recording, block, event) == LOCH_RECORDING_NONE) reader->is_good = false;
+    if (lochi_insight_recording_add_free(reader->recording, block, event) == LOCH_RECORDING_NONE)
+        reader->is_good = false;
 }
 
 static void torch_add_entry(torch_reader *reader, torch_device *device, const torch_record *entry)
@@ -499,7 +503,8 @@ static void torch_add_entry(torch_reader *reader, torch_device *device, const to
         event.subject = torch_allocator(reader, device, entry->other);
         event.value = entry->size;
         event.stream = LOCH_E_DEVICE_MEMORY;
-        if (insight_recording_add_event(reader->recording, &event) == LOCH_RECORDING_NONE) reader->is_good = false;
+        if (lochi_insight_recording_add_event(reader->recording, &event) == LOCH_RECORDING_NONE)
+            reader->is_good = false;
         break;
     default: break;
     }
@@ -507,8 +512,9 @@ static void torch_add_entry(torch_reader *reader, torch_device *device, const to
 
 static void torch_step(torch_reader *reader, torch_device *device)
 {
-    const uint32_t object = torch_list_next(&reader->pickle, &device->cursor);
-    device->next = object == LOCH_RECORDING_NONE ? NULL : torch_pickle_get_record(&reader->pickle, object);
+    const uint32_t object = lochi_insight_torch_list_next(&reader->pickle, &device->cursor);
+    device->next =
+        object == LOCH_RECORDING_NONE ? NULL : lochi_insight_torch_pickle_get_record(&reader->pickle, object);
 }
 
 /* Adds the events of all devices in order of time. Events without a time are a microsecond apart. */
@@ -516,7 +522,7 @@ static loch_status torch_add_entries(torch_reader *reader)
 {
     for (uint32_t i = 0; i < reader->devices.count; i++) {
         torch_device *device = torch_devices(reader) + i;
-        device->cursor = torch_list_start(torch_pickle_get_list(&reader->pickle, device->entries));
+        device->cursor = torch_list_start(lochi_insight_torch_pickle_get_list(&reader->pickle, device->entries));
         torch_step(reader, device);
     }
     while (reader->is_good) {
@@ -532,7 +538,7 @@ static loch_status torch_add_entries(torch_reader *reader)
         torch_add_entry(reader, first, first->next);
         torch_step(reader, first);
         if (++reader->done % PROGRESS_ENTRIES) continue;
-        const loch_status status = insight_progress(reader->options, reader->all + reader->done, 2 * reader->all);
+        const loch_status status = lochi_insight_progress(reader->options, reader->all + reader->done, 2 * reader->all);
         if (status != LOCH_OK) return status;
     }
     return LOCH_OK;
@@ -540,15 +546,15 @@ static loch_status torch_add_entries(torch_reader *reader)
 
 static loch_status torch_convert(torch_reader *reader)
 {
-    const torch_record *root = torch_pickle_get_record(&reader->pickle, reader->pickle.root);
+    const torch_record *root = lochi_insight_torch_pickle_get_record(&reader->pickle, reader->pickle.root);
     uint32_t segments = LOCH_RECORDING_NONE, traces = LOCH_RECORDING_NONE;
     if (root) {
         segments = root->items;
         traces = root->frames;
-    } else if (torch_pickle_get_list(&reader->pickle, reader->pickle.root)) {
+    } else if (lochi_insight_torch_pickle_get_list(&reader->pickle, reader->pickle.root)) {
         segments = reader->pickle.root; /* torch.cuda.memory_snapshot(): segments alone */
     }
-    if (!torch_pickle_get_list(&reader->pickle, segments))
+    if (!lochi_insight_torch_pickle_get_list(&reader->pickle, segments))
         return torch_fail(reader, "this pickle is no memory snapshot of PyTorch: it has no list of segments");
     loch_status status = torch_find_devices(reader, segments, traces);
     if (status != LOCH_OK) return status;
@@ -558,28 +564,28 @@ static loch_status torch_convert(torch_reader *reader)
     if (reader->is_good) torch_add_present(reader);
     status = torch_add_entries(reader);
     if (status != LOCH_OK) return status;
-    if (!reader->is_good) return insight_no_memory(reader->source->path);
+    if (!reader->is_good) return lochi_insight_no_memory(reader->source->path);
     if (reader->base_us < INT64_MAX / 1000) reader->recording->info.started_ns = reader->base_us * 1000;
     reader->recording->info.has_addresses = 1;
     return LOCH_OK;
 }
 
-loch_status insight_read_torch(const insight_source *source, const loch_recording_options *options,
-                               loch_recording *recording)
+loch_status lochi_insight_read_torch(const insight_source *source, const loch_recording_options *options,
+                                     loch_recording *recording)
 {
     torch_reader reader = {.source = source, .options = options, .recording = recording, .is_good = true};
-    loch_status status = torch_pickle_read(source, options, recording, &reader.pickle);
+    loch_status status = lochi_insight_torch_pickle_read(source, options, recording, &reader.pickle);
     if (status == LOCH_OK) status = torch_convert(&reader);
     for (uint32_t i = 0; i < reader.devices.count; i++) {
         torch_device *device = torch_devices(&reader) + i;
-        insight_map_free(&device->blocks);
-        insight_array_free(&device->intervals);
-        insight_array_free(&device->missing);
+        lochi_insight_map_free(&device->blocks);
+        lochi_insight_array_free(&device->intervals);
+        lochi_insight_array_free(&device->missing);
     }
-    insight_array_free(&reader.devices);
-    insight_array_free(&reader.present);
-    insight_map_free(&reader.streams);
-    insight_map_free(&reader.pools);
-    torch_pickle_free(&reader.pickle);
+    lochi_insight_array_free(&reader.devices);
+    lochi_insight_array_free(&reader.present);
+    lochi_insight_map_free(&reader.streams);
+    lochi_insight_map_free(&reader.pools);
+    lochi_insight_torch_pickle_free(&reader.pickle);
     return status;
 }

@@ -139,7 +139,7 @@ static void put_text(torch_writer *writer, const char *text, size_t length)
         put_bytes(writer, length, 4);
     }
     for (size_t i = 0; i < length;) {
-        const size_t count = insight_utf8_length(text + i, length - i);
+        const size_t count = lochi_insight_utf8_length(text + i, length - i);
         for (size_t j = 0; j < count; j++)
             put(writer, text[i + j]);
         if (!count) put(writer, '?');
@@ -227,7 +227,7 @@ static void list_end(torch_writer *writer)
 /* Writes a frame. "function at file:line" is taken apart again. */
 static void put_frame(torch_writer *writer, uint32_t offset)
 {
-    const uint32_t number = insight_map_find(&writer->frames, offset);
+    const uint32_t number = lochi_insight_map_find(&writer->frames, offset);
     if (number != UINT32_MAX) {
         put_get(writer, number);
         return;
@@ -245,7 +245,7 @@ static void put_frame(torch_writer *writer, uint32_t offset)
     }
     if (!*file) line = 0;
     put(writer, '}');
-    if (!insight_map_set(&writer->frames, offset, put_memoize(writer))) writer->is_good = false;
+    if (!lochi_insight_map_set(&writer->frames, offset, put_memoize(writer))) writer->is_good = false;
     put(writer, '(');
     put_word(writer, WORD_name);
     put_text(writer, text, length);
@@ -324,7 +324,7 @@ static void put_free(torch_writer *writer, const loch_recording_event *event, ui
                          .bytes = ((const uint64_t *)writer->bytes.data)[index],
                          .stream = event->kind == LOCH_RECORDED_FREE ? event->stream : block->stream,
                          .tag = block->tag};
-    insight_map_remove(&writer->live, entry.address);
+    lochi_insight_map_remove(&writer->live, entry.address);
     put_entry(writer, event, &entry);
     entry.action = WORD_free_completed;
     put_entry(writer, event, &entry);
@@ -338,7 +338,7 @@ static void put_alloc(torch_writer *writer, const loch_recording_event *event, u
                                .bytes = ((const uint64_t *)writer->bytes.data)[index],
                                .stream = block->stream,
                                .tag = block->tag};
-    if (!insight_map_set(&writer->live, entry.address, index)) writer->is_good = false;
+    if (!lochi_insight_map_set(&writer->live, entry.address, index)) writer->is_good = false;
     /* A block that was live before the start has no event. The viewer finds it by its free, or among the segments. */
     if (!block->is_present || event->kind != LOCH_RECORDED_ALLOC) put_entry(writer, event, &entry);
 }
@@ -351,10 +351,10 @@ static void put_block_event(torch_writer *writer, const loch_recording_event *ev
     if (event->kind == LOCH_RECORDED_ALLOC) {
         *address = ((const uint64_t *)writer->layout.addresses.data)[index];
         *bytes = event->value;
-        if (insight_map_find(&writer->live, *address) == UINT32_MAX) put_alloc(writer, event, index);
+        if (lochi_insight_map_find(&writer->live, *address) == UINT32_MAX) put_alloc(writer, event, index);
         return;
     }
-    if (insight_map_find(&writer->live, *address) != index) return;
+    if (lochi_insight_map_find(&writer->live, *address) != index) return;
     if (event->kind == LOCH_RECORDED_FREE) {
         put_free(writer, event, index);
         return;
@@ -391,7 +391,7 @@ static void put_event(torch_writer *writer, uint32_t device, const loch_recordin
     }
     case LOCH_RECORDED_FAIL:
         entry.action = WORD_oom;
-        if (insight_recording_get_device(recording, event->subject) == device) put_entry(writer, event, &entry);
+        if (lochi_insight_recording_get_device(recording, event->subject) == device) put_entry(writer, event, &entry);
         return;
     case LOCH_RECORDED_CALL:
     case LOCH_RECORDED_SLEEP:
@@ -399,17 +399,17 @@ static void put_event(torch_writer *writer, uint32_t device, const loch_recordin
     default: break;
     }
     const loch_recording_block *block = (const loch_recording_block *)recording->blocks.data + event->subject;
-    if (insight_recording_get_device(recording, block->allocator) == device) put_block_event(writer, event);
+    if (lochi_insight_recording_get_device(recording, block->allocator) == device) put_block_event(writer, event);
 }
 
 static loch_status put_trace(torch_writer *writer, uint32_t device)
 {
-    insight_map_free(&writer->live);
+    lochi_insight_map_free(&writer->live);
     list_begin(writer, &writer->list_count);
     for (size_t i = 0; writer->is_good && i < writer->recording->events.count; i++) {
         put_event(writer, device, (const loch_recording_event *)writer->recording->events.data + i);
         if (++writer->done % PROGRESS_EVENTS) continue;
-        const loch_status status = insight_progress(writer->options, writer->done, writer->all);
+        const loch_status status = lochi_insight_progress(writer->options, writer->done, writer->all);
         if (status != LOCH_OK) return status;
     }
     list_end(writer);
@@ -575,28 +575,28 @@ static loch_status put_snapshot(torch_writer *writer)
     return LOCH_OK;
 }
 
-loch_status insight_write_torch(const loch_recording *recording, const loch_recording_options *options,
-                                insight_sink *sink)
+loch_status lochi_insight_write_torch(const loch_recording *recording, const loch_recording_options *options,
+                                      insight_sink *sink)
 {
     torch_writer writer = {.recording = recording, .options = options, .file = sink->file, .is_good = true};
     const size_t blocks = recording->blocks.count;
     writer.all = recording->events.count * recording->info.devices;
     writer.present = count_present(recording);
     writer.tags.count = recording->info.tags;
-    writer.is_good = insight_array_reserve(&writer.tags, recording->info.tags, sizeof(uint32_t)) &&
-                     insight_array_reserve(&writer.stacks, recording->stacks.count, sizeof(uint32_t)) &&
-                     insight_array_reserve(&writer.bytes, blocks, sizeof(uint64_t)) &&
-                     insight_array_reserve(&writer.moved, blocks, sizeof(uint64_t)) &&
-                     torch_layout_create(recording, &writer.layout);
+    writer.is_good = lochi_insight_array_reserve(&writer.tags, recording->info.tags, sizeof(uint32_t)) &&
+                     lochi_insight_array_reserve(&writer.stacks, recording->stacks.count, sizeof(uint32_t)) &&
+                     lochi_insight_array_reserve(&writer.bytes, blocks, sizeof(uint64_t)) &&
+                     lochi_insight_array_reserve(&writer.moved, blocks, sizeof(uint64_t)) &&
+                     lochi_insight_torch_layout_create(recording, &writer.layout);
     loch_status status = LOCH_OK;
     if (writer.is_good) status = put_snapshot(&writer);
-    if (status == LOCH_OK && !writer.is_good) status = insight_no_memory(sink->path);
-    torch_layout_free(&writer.layout);
-    insight_array_free(&writer.tags);
-    insight_array_free(&writer.stacks);
-    insight_map_free(&writer.frames);
-    insight_map_free(&writer.live);
-    insight_array_free(&writer.bytes);
-    insight_array_free(&writer.moved);
+    if (status == LOCH_OK && !writer.is_good) status = lochi_insight_no_memory(sink->path);
+    lochi_insight_torch_layout_free(&writer.layout);
+    lochi_insight_array_free(&writer.tags);
+    lochi_insight_array_free(&writer.stacks);
+    lochi_insight_map_free(&writer.frames);
+    lochi_insight_map_free(&writer.live);
+    lochi_insight_array_free(&writer.bytes);
+    lochi_insight_array_free(&writer.moved);
     return status;
 }

@@ -10,7 +10,7 @@ function(embed name file)
     file(READ ${file} hex HEX)
     string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
     string(REGEX REPLACE "((0x..,){24})" "\\1\n" bytes "${bytes}")
-    set(text "${text}\nstatic const unsigned char ${name}_data[] = {\n${bytes}};\nconst report_web insight_report_${name} = {\n    ${name}_data, sizeof ${name}_data, \"${hash}\"};\n" PARENT_SCOPE)
+    set(text "${text}\nstatic const unsigned char ${name}_data[] = {\n${bytes}};\nconst report_web lochi_insight_report_${name} = {\n    ${name}_data, sizeof ${name}_data, \"${hash}\"};\n" PARENT_SCOPE)
 endfunction()
 
 set(script "(function () {\n'use strict';\n")

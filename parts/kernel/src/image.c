@@ -83,7 +83,7 @@ static int ptx_is(const char *text, size_t bytes)
 
 /* --- both --- */
 
-loch_status lochi_image_check(const void *image, size_t bytes, lochi_image_kind *out)
+loch_status lochi_kernel_image_check(const void *image, size_t bytes, lochi_image_kind *out)
 {
     static const unsigned char fat[] = {0x50, 0xed, 0x55, 0xba};
     *out = LOCHI_IMAGE_PTX;
@@ -100,7 +100,7 @@ loch_status lochi_image_check(const void *image, size_t bytes, lochi_image_kind 
     return LOCH_OK;
 }
 
-unsigned lochi_image_architecture(const void *image, size_t bytes, lochi_image_kind kind)
+unsigned lochi_kernel_image_architecture(const void *image, size_t bytes, lochi_image_kind kind)
 {
     if (kind == LOCHI_IMAGE_CUBIN) {
         Elf64_Ehdr head;

@@ -67,7 +67,8 @@ static loch_status module_load(loch_module *module, const void *image, size_t by
         log[LOG_BYTES - 1] = 0;
         if (result != LOCHI_CUDA_SUCCESS) {
             module->native = NULL;
-            status = module_refuse(module, result, log, lochi_image_architecture(image, bytes, kind), &properties);
+            status =
+                module_refuse(module, result, log, lochi_kernel_image_architecture(image, bytes, kind), &properties);
         }
         if (lochi_kernel_cuda.cuCtxGetCurrent(&module->context) != LOCHI_CUDA_SUCCESS) module->context = NULL;
         int value = 0, device = 0;
@@ -96,7 +97,7 @@ loch_status loch_module_create(loch_device *device, const void *image, size_t by
     if (given.log && given.log_bytes) *given.log = 0;
     lochi_image_kind kind;
     LOCHI_NOT_CANCELLED;
-    LOCH_RETURN(lochi_image_check(image, bytes, &kind));
+    LOCH_RETURN(lochi_kernel_image_check(image, bytes, &kind));
     LOCH_RETURN(lochi_kernel_load(device));
     loch_module *module = calloc(1, sizeof *module);
     if (!module) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a module");

@@ -320,7 +320,7 @@ static bool plan_fill(const loch_strided *work, plan_shape *s, lochi_plan *out)
     return true;
 }
 
-bool lochi_plan_make(const loch_strided *work, size_t *done, lochi_plan *out)
+bool lochi_kernel_plan_make(const loch_strided *work, size_t *done, lochi_plan *out)
 {
     plan_shape s;
     if (!work->axes || work->axes > LOCH_DIMENSIONS_MAX) return false;
@@ -353,7 +353,7 @@ bool lochi_plan_make(const loch_strided *work, size_t *done, lochi_plan *out)
     return true;
 }
 
-uint32_t lochi_plan_key(const lochi_plan *plan)
+uint32_t lochi_kernel_plan_key(const lochi_plan *plan)
 {
     return ((uint32_t)plan->kind + 1) << 20 | plan->from_bytes << 15 | plan->to_bytes << 10 | plan->from << 5 |
            plan->to;
@@ -366,7 +366,7 @@ static bool plan_is_native(const lochi_plan *plan)
            (plan->from == TYPE_F32 || plan->from == TYPE_F16 || plan->from == TYPE_BF16);
 }
 
-lochi_text_file lochi_plan_name(const lochi_plan *plan, int compute_major, char name[32])
+lochi_text_file lochi_kernel_plan_name(const lochi_plan *plan, int compute_major, char name[32])
 {
     static const char *const kinds[] = {"chunks", "each", "tiles", "fill", "gather", "scatter"};
     if (plan->kind == LOCHI_PLAN_EACH && plan->to_bytes < KERNEL_CHUNK)

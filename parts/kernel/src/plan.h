@@ -35,12 +35,12 @@ typedef struct lochi_plan {
 
 /* Makes the next launch of some work. `*done` is 0 for the first, and is advanced for the next. Returns false if there
  * is no kernel for the work: elements of other types lie at addresses that are not multiples of their sizes. */
-bool lochi_plan_make(const loch_strided *work, size_t *done, lochi_plan *out);
+bool lochi_kernel_plan_make(const loch_strided *work, size_t *done, lochi_plan *out);
 
 /* Returns a number that tells kernels apart; never 0. */
-uint32_t lochi_plan_key(const lochi_plan *plan);
+uint32_t lochi_kernel_plan_key(const lochi_plan *plan);
 
 /* Writes the name of the kernel in its file, and returns the file. `compute_major` is that of the device. */
-lochi_text_file lochi_plan_name(const lochi_plan *plan, int compute_major, char name[32]);
+lochi_text_file lochi_kernel_plan_name(const lochi_plan *plan, int compute_major, char name[32]);
 
 #endif

@@ -117,9 +117,9 @@ static set_kernel *set_look(const loch_kernel_set *set, uint32_t key, unsigned l
 static int set_add(loch_kernel_set *set, const lochi_plan *plan, uint32_t key, unsigned list, set_kernel **out)
 {
     char name[32];
-    const lochi_text_file file = lochi_plan_name(plan, set->compute_major, name);
+    const lochi_text_file file = lochi_kernel_plan_name(plan, set->compute_major, name);
     const lochi_text_types types = {plan->from, plan->to, plan->from_bytes, plan->to_bytes};
-    char *text = lochi_text_make(file, name, &types);
+    char *text = lochi_kernel_text_make(file, name, &types);
     set_kernel *kernel = calloc(1, sizeof *kernel);
     int result = text && kernel ? set_load(set, text, name, kernel) : LOCH_KERNEL_SET_NO_MEMORY;
     free(text);
@@ -137,7 +137,7 @@ static int set_add(loch_kernel_set *set, const lochi_plan *plan, uint32_t key, u
 /* Finds the kernel of a plan, or compiles it. */
 static int set_find(loch_kernel_set *set, const lochi_plan *plan, set_kernel **out)
 {
-    const uint32_t key = lochi_plan_key(plan);
+    const uint32_t key = lochi_kernel_plan_key(plan);
     const unsigned list = key * 0x9e3779b1u >> 25;
     *out = set_look(set, key, list);
     if (*out) return 0;
@@ -155,7 +155,7 @@ int loch_kernel_set_run(loch_kernel_set *set, const loch_strided *work, void *st
     size_t done = 0;
     do {
         set_kernel *kernel;
-        if (!lochi_plan_make(work, &done, &plan)) return LOCH_KERNEL_SET_NONE;
+        if (!lochi_kernel_plan_make(work, &done, &plan)) return LOCH_KERNEL_SET_NONE;
         int result = set_find(set, &plan, &kernel);
         if (result != 0) return result;
         if (!kernel->function) return LOCH_KERNEL_SET_NONE;

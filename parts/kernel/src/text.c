@@ -13,9 +13,9 @@
 
 /* Includes a file. The byte after it is 0. */
 #define TEXT_INCLUDE(name)                                                                                             \
-    __asm__(".pushsection .rodata\n.global lochi_text_" #name "\n.hidden lochi_text_" #name "\nlochi_text_" #name      \
-            ":\n.incbin \"" LOCH_KERNEL_PTX "/" #name ".ptx\"\n.byte 0\n.popsection\n");                               \
-    extern const char lochi_text_##name[] __attribute__((visibility("hidden")))
+    __asm__(".pushsection .rodata\n.global lochi_kernel_text_" #name "\n.hidden lochi_kernel_text_" #name              \
+            "\nlochi_kernel_text_" #name ":\n.incbin \"" LOCH_KERNEL_PTX "/" #name ".ptx\"\n.byte 0\n.popsection\n");  \
+    extern const char lochi_kernel_text_##name[] __attribute__((visibility("hidden")))
 
 TEXT_INCLUDE(chunks);
 TEXT_INCLUDE(convert);
@@ -27,11 +27,11 @@ TEXT_INCLUDE(rows);
 static const char *text_file(lochi_text_file file)
 {
     switch (file) {
-    case LOCHI_TEXT_CHUNKS: return lochi_text_chunks;
-    case LOCHI_TEXT_NARROW: return lochi_text_narrow;
-    case LOCHI_TEXT_TILES: return lochi_text_tiles;
-    case LOCHI_TEXT_FILL: return lochi_text_fill;
-    default: return lochi_text_rows;
+    case LOCHI_TEXT_CHUNKS: return lochi_kernel_text_chunks;
+    case LOCHI_TEXT_NARROW: return lochi_kernel_text_narrow;
+    case LOCHI_TEXT_TILES: return lochi_kernel_text_tiles;
+    case LOCHI_TEXT_FILL: return lochi_kernel_text_fill;
+    default: return lochi_kernel_text_rows;
     }
 }
 
@@ -142,7 +142,7 @@ static text_span text_find_body(text_span call, const lochi_text_types *types)
         snprintf(line, sizeof line, ") loch_convert_%u_%u(", types->from_bytes, types->to_bytes);
     else
         snprintf(line, sizeof line, ") loch_convert_%.*s(", (int)(name.end - name.start), name.start);
-    const text_span all = {lochi_text_convert, lochi_text_convert + strlen(lochi_text_convert)};
+    const text_span all = {lochi_kernel_text_convert, lochi_kernel_text_convert + strlen(lochi_kernel_text_convert)};
     const char *start = strstr(all.start, line);
     return text_between((text_span){start ? start : all.end, all.end}, "{\n", "\n}\n");
 }
@@ -168,7 +168,7 @@ static bool text_add_kernel(text_builder *b, text_span kernel, const lochi_text_
     return true;
 }
 
-char *lochi_text_make(lochi_text_file file, const char *name, const lochi_text_types *types)
+char *lochi_kernel_text_make(lochi_text_file file, const char *name, const lochi_text_types *types)
 {
     static const char end[] = "\n}\n";
     char line[64];

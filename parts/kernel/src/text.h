@@ -19,6 +19,6 @@ typedef struct lochi_text_types {
 
 /* Returns the text of the kernel `name` of a file for the driver's compiler. The caller frees it. NULL without host
  * memory. */
-char *lochi_text_make(lochi_text_file file, const char *name, const lochi_text_types *types);
+char *lochi_kernel_text_make(lochi_text_file file, const char *name, const lochi_text_types *types);
 
 #endif

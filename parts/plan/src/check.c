@@ -113,24 +113,24 @@ static loch_status check_places(const loch_plan_problem *problem, const uint64_t
     return LOCH_OK;
 }
 
-loch_status plan_check_offsets(const loch_plan_problem *problem, const uint64_t *offsets, uint64_t *height)
+loch_status lochi_plan_check_offsets(const loch_plan_problem *problem, const uint64_t *offsets, uint64_t *height)
 {
     loch_status status = check_places(problem, offsets, height);
     if (status != LOCH_OK) return status;
     size_t count = 0, at = 0;
     plan_stretch stretch;
     for (size_t i = 0; i < problem->count; i++)
-        for (uint32_t state = 0; plan_stretch_next(&problem->buffers[i], &state, &stretch);)
+        for (uint32_t state = 0; lochi_plan_stretch_next(&problem->buffers[i], &state, &stretch);)
             count++;
-    check_piece *pieces = count < UINT32_MAX / 2 ? plan_alloc(count + 1, sizeof *pieces) : NULL;
-    check_event *events = pieces ? plan_alloc(2 * count, sizeof *events) : NULL;
+    check_piece *pieces = count < UINT32_MAX / 2 ? lochi_plan_alloc(count + 1, sizeof *pieces) : NULL;
+    check_event *events = pieces ? lochi_plan_alloc(2 * count, sizeof *events) : NULL;
     if (!events) {
-        plan_free(pieces);
+        lochi_plan_free(pieces);
         return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no memory to check a plan");
     }
     uint32_t random = 1;
     for (size_t i = 0; i < problem->count; i++)
-        for (uint32_t state = 0; plan_stretch_next(&problem->buffers[i], &state, &stretch);) {
+        for (uint32_t state = 0; lochi_plan_stretch_next(&problem->buffers[i], &state, &stretch);) {
             random ^= random << 13;
             random ^= random >> 17;
             random ^= random << 5;
@@ -157,7 +157,7 @@ loch_status plan_check_offsets(const loch_plan_problem *problem, const uint64_t 
                 loch_error_set(LOCH_E_CORRUPT, NULL, 0, "buffers %" PRIu32 " and %" PRIu32 " overlap at time %" PRIu64,
                                pieces[other].buffer, pieces[piece].buffer, events[i].time);
     }
-    plan_free(events);
-    plan_free(pieces);
+    lochi_plan_free(events);
+    lochi_plan_free(pieces);
     return status;
 }

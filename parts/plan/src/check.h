@@ -7,6 +7,6 @@
 
 /* Checks that offsets are aligned and fixed where they have to be, and that no two buffers overlap. Computes the
  * height. `problem` is checked already. E_CORRUPT, E_HOST_MEMORY. */
-loch_status plan_check_offsets(const loch_plan_problem *problem, const uint64_t *offsets, uint64_t *height);
+loch_status lochi_plan_check_offsets(const loch_plan_problem *problem, const uint64_t *offsets, uint64_t *height);
 
 #endif

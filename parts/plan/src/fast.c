@@ -67,7 +67,7 @@ static int fast_compare_times(const void *a, const void *b)
 
 static bool fast_rank_times(plan_fast *fast)
 {
-    fast_time *times = plan_alloc(2 * fast->count, sizeof *times);
+    fast_time *times = lochi_plan_alloc(2 * fast->count, sizeof *times);
     if (!times) return false;
     for (size_t i = 0; i < fast->count; i++) {
         times[2 * i] = (fast_time){fast->problem->buffers[i].first, (uint32_t)i, 0};
@@ -80,7 +80,7 @@ static bool fast_rank_times(plan_fast *fast)
         *(times[i].is_end ? &fast->last[times[i].buffer] : &fast->first[times[i].buffer]) = rank;
     }
     fast->times = rank + 1;
-    plan_free(times);
+    lochi_plan_free(times);
     return true;
 }
 
@@ -99,34 +99,34 @@ static void fast_choose_shift(plan_fast *fast)
     fast->shift_min = fast_log2(live < 16 ? 16 : live);
 }
 
-void plan_fast_destroy(plan_fast *fast)
+void lochi_plan_fast_destroy(plan_fast *fast)
 {
     if (!fast) return;
     for (size_t i = 0; i < fast->blocks_capacity; i++)
-        plan_free(fast->blocks[i].entries);
-    plan_free(fast->blocks);
-    plan_free(fast->first);
-    plan_free(fast->last);
-    plan_free(fast->keys);
-    plan_free(fast->placed);
-    plan_free(fast->peaks);
+        lochi_plan_free(fast->blocks[i].entries);
+    lochi_plan_free(fast->blocks);
+    lochi_plan_free(fast->first);
+    lochi_plan_free(fast->last);
+    lochi_plan_free(fast->keys);
+    lochi_plan_free(fast->placed);
+    lochi_plan_free(fast->peaks);
     for (size_t i = 0; i < PLAN_FAST_STRATEGIES; i++)
-        plan_free(fast->boosts[i]);
-    plan_free(fast);
+        lochi_plan_free(fast->boosts[i]);
+    lochi_plan_free(fast);
 }
 
-plan_fast *plan_fast_create(const loch_plan_problem *problem)
+plan_fast *lochi_plan_fast_create(const loch_plan_problem *problem)
 {
-    plan_fast *fast = plan_alloc(1, sizeof *fast);
+    plan_fast *fast = lochi_plan_alloc(1, sizeof *fast);
     if (!fast) return NULL;
     fast->problem = problem;
     fast->count = problem->count;
-    fast->first = plan_alloc(fast->count, sizeof *fast->first);
-    fast->last = plan_alloc(fast->count, sizeof *fast->last);
-    fast->keys = plan_alloc(fast->count, sizeof *fast->keys);
-    fast->placed = plan_alloc(fast->count, sizeof *fast->placed);
+    fast->first = lochi_plan_alloc(fast->count, sizeof *fast->first);
+    fast->last = lochi_plan_alloc(fast->count, sizeof *fast->last);
+    fast->keys = lochi_plan_alloc(fast->count, sizeof *fast->keys);
+    fast->placed = lochi_plan_alloc(fast->count, sizeof *fast->placed);
     if (!fast->first || !fast->last || !fast->keys || !fast->placed || !fast_rank_times(fast)) {
-        plan_fast_destroy(fast);
+        lochi_plan_fast_destroy(fast);
         return NULL;
     }
     fast_choose_shift(fast);
@@ -137,7 +137,8 @@ plan_fast *plan_fast_create(const loch_plan_problem *problem)
 
 static bool block_insert(fast_block *block, size_t at, const fast_entry *entry)
 {
-    if (!plan_grow((void **)&block->entries, &block->capacity, block->count + 1, sizeof *block->entries)) return false;
+    if (!lochi_plan_grow((void **)&block->entries, &block->capacity, block->count + 1, sizeof *block->entries))
+        return false;
     memmove(block->entries + at + 1, block->entries + at, (block->count - at) * sizeof *block->entries);
     block->entries[at] = *entry;
     block->count++;
@@ -179,14 +180,14 @@ static bool fast_start_level(plan_fast *fast, uint32_t shift)
     fast->shift = shift;
     const size_t count = ((size_t)fast->times >> shift) + 1, old = fast->blocks_capacity;
     if (count > old) {
-        if (!plan_grow((void **)&fast->blocks, &fast->blocks_capacity, count, sizeof *fast->blocks)) return false;
+        if (!lochi_plan_grow((void **)&fast->blocks, &fast->blocks_capacity, count, sizeof *fast->blocks)) return false;
         memset(fast->blocks + old, 0, (fast->blocks_capacity - old) * sizeof *fast->blocks);
     }
     for (size_t i = 0; i < count; i++)
         fast->blocks[i].count = 0;
     fast->blocks_count = count;
     if (!fast->placed_count) return true;
-    fast_key *keys = plan_alloc(fast->placed_count, sizeof *keys);
+    fast_key *keys = lochi_plan_alloc(fast->placed_count, sizeof *keys);
     if (!keys) return false;
     for (size_t i = 0; i < fast->placed_count; i++)
         keys[i] = (fast_key){.one = UINT64_MAX - fast->offsets[fast->placed[i]], .buffer = fast->placed[i]};
@@ -199,7 +200,7 @@ static bool fast_start_level(plan_fast *fast, uint32_t shift)
         for (size_t at = entry.first >> shift; at <= (entry.last - 1) >> shift && is_done; at++)
             is_done = block_insert(&fast->blocks[at], fast->blocks[at].count, &entry);
     }
-    plan_free(keys);
+    lochi_plan_free(keys);
     return is_done;
 }
 
@@ -286,7 +287,7 @@ static bool fast_find_peaks(plan_fast *fast)
 {
     if (fast->peaks) return true;
     const size_t times = fast->times, levels = fast_log2(times) + 1;
-    fast->peaks = plan_alloc(times * levels, sizeof *fast->peaks);
+    fast->peaks = lochi_plan_alloc(times * levels, sizeof *fast->peaks);
     if (!fast->peaks) return false;
     for (size_t i = 0; i < fast->count; i++) { /* differences, which wrap around */
         fast->peaks[fast->first[i]] += fast->problem->buffers[i].bytes;
@@ -382,7 +383,7 @@ static uint64_t fast_place_all(plan_fast *fast, plan_order order, const uint8_t 
     return height;
 }
 
-uint64_t plan_fast_run(plan_fast *fast, plan_order order, plan_choice choice, uint64_t *offsets)
+uint64_t lochi_plan_fast_run(plan_fast *fast, plan_order order, plan_choice choice, uint64_t *offsets)
 {
     fast->large_bytes = UINT64_MAX;
     fast->choice = choice;
@@ -404,18 +405,18 @@ static const fast_strategy fast_strategies[PLAN_FAST_STRATEGIES] = {
     {64, false}, {0, false}, {16, true}, {32, true}, {256, false}, {16, false}, {UINT32_MAX, true}, {64, true},
 };
 
-uint64_t plan_fast_round(plan_fast *fast, size_t round, uint64_t bound, uint64_t *offsets)
+uint64_t lochi_plan_fast_round(plan_fast *fast, size_t round, uint64_t bound, uint64_t *offsets)
 {
     static const plan_order tight[PLAN_FAST_TIGHT] = {PLAN_BY_SIZE, PLAN_BY_PEAK, PLAN_BY_START};
     if (fast->count <= FAST_TIGHT_MAX) {
         if (round >= PLAN_FAST_STRATEGIES && round < PLAN_FAST_STRATEGIES + PLAN_FAST_TIGHT)
-            return plan_fast_run(fast, tight[round - PLAN_FAST_STRATEGIES], PLAN_TIGHTEST, offsets);
+            return lochi_plan_fast_run(fast, tight[round - PLAN_FAST_STRATEGIES], PLAN_TIGHTEST, offsets);
         if (round >= PLAN_FAST_STRATEGIES) round -= PLAN_FAST_TIGHT;
     }
     const size_t index = round % PLAN_FAST_STRATEGIES;
     const fast_strategy *strategy = &fast_strategies[index];
     if (!fast->boosts[index]) {
-        fast->boosts[index] = plan_alloc(fast->count, 1);
+        fast->boosts[index] = lochi_plan_alloc(fast->count, 1);
         if (!fast->boosts[index]) return UINT64_MAX;
     }
     fast->large_bytes = strategy->part ? bound / strategy->part : UINT64_MAX;

@@ -20,8 +20,8 @@ typedef enum plan_order {
 
 /* Prepares a checked problem. NULL without memory. `problem` is borrowed. Gaps are not used: a buffer keeps its bytes
  * for its whole life. */
-plan_fast *plan_fast_create(const loch_plan_problem *problem);
-void plan_fast_destroy(plan_fast *fast);
+plan_fast *lochi_plan_fast_create(const loch_plan_problem *problem);
+void lochi_plan_fast_destroy(plan_fast *fast);
 
 /* Which free place a buffer gets. */
 typedef enum plan_choice {
@@ -30,13 +30,13 @@ typedef enum plan_choice {
 } plan_choice;
 
 /* Places all buffers and returns the height. UINT64_MAX without memory. */
-uint64_t plan_fast_run(plan_fast *fast, plan_order order, plan_choice choice, uint64_t *offsets);
+uint64_t lochi_plan_fast_run(plan_fast *fast, plan_order order, plan_choice choice, uint64_t *offsets);
 
 #define PLAN_FAST_STRATEGIES 8
 #define PLAN_FAST_TIGHT 3 /* further rounds once, in the manner of other allocators, after the first of each strategy */
 
 /* Places all buffers by one of several strategies; call it with rounds 0, 1, 2 and so on. A strategy learns: buffers
  * that reached above `bound` come earlier in its next round. Returns the height; UINT64_MAX without memory. */
-uint64_t plan_fast_round(plan_fast *fast, size_t round, uint64_t bound, uint64_t *offsets);
+uint64_t lochi_plan_fast_round(plan_fast *fast, size_t round, uint64_t bound, uint64_t *offsets);
 
 #endif

@@ -25,13 +25,13 @@ static size_t log_seek(const plan_log *log, uintptr_t address)
 static bool log_map_grow(plan_log *log)
 {
     const size_t old_size = log->map_size, size = old_size ? 2 * old_size : LOG_MAP_FIRST;
-    uint32_t *old = log->map, *map = plan_alloc(size, sizeof *map);
+    uint32_t *old = log->map, *map = lochi_plan_alloc(size, sizeof *map);
     if (!map) return false;
     log->map = map;
     log->map_size = size;
     for (size_t i = 0; i < old_size; i++)
         if (old[i]) map[log_seek(log, log->entries[old[i] - 1].address)] = old[i];
-    plan_free(old);
+    lochi_plan_free(old);
     return true;
 }
 
@@ -60,16 +60,16 @@ static loch_stream *log_keep_stream(plan_log *log, loch_stream *stream)
     return log->streams[log->streams_count++] = loch_stream_retain(stream);
 }
 
-bool plan_log_alloc(plan_log *log, const plan_key *key, const void *address)
+bool lochi_plan_log_alloc(plan_log *log, const plan_key *key, const void *address)
 {
     if (log->count >= UINT32_MAX - 1 ||
-        !plan_grow((void **)&log->entries, &log->capacity, log->count + 1, sizeof *log->entries))
+        !lochi_plan_grow((void **)&log->entries, &log->capacity, log->count + 1, sizeof *log->entries))
         return false;
     if (2 * (log->map_used + 1) > log->map_size && !log_map_grow(log)) return false;
     size_t at = log_seek(log, (uintptr_t)address);
     if (log->map[at]) { /* another thread freed the block, and its memory was handed out again */
-        plan_log_share(log, address);
-        plan_log_free(log, address, NULL);
+        lochi_plan_log_share(log, address);
+        lochi_plan_log_free(log, address, NULL);
         at = log_seek(log, (uintptr_t)address);
     }
     plan_entry *entry = &log->entries[log->count++];
@@ -80,7 +80,7 @@ bool plan_log_alloc(plan_log *log, const plan_key *key, const void *address)
     return true;
 }
 
-void plan_log_free(plan_log *log, const void *address, const loch_stream *stream)
+void lochi_plan_log_free(plan_log *log, const void *address, const loch_stream *stream)
 {
     if (!log->map_size) return;
     const size_t at = log_seek(log, (uintptr_t)address);
@@ -92,39 +92,40 @@ void plan_log_free(plan_log *log, const void *address, const loch_stream *stream
     log_map_remove(log, at);
 }
 
-void plan_log_share(plan_log *log, const void *address)
+void lochi_plan_log_share(plan_log *log, const void *address)
 {
     if (!log->map_size) return;
     const size_t at = log_seek(log, (uintptr_t)address);
     if (log->map[at]) log->entries[log->map[at] - 1].is_shared = true;
 }
 
-bool plan_log_step(plan_log *log)
+bool lochi_plan_log_step(plan_log *log)
 {
-    if (!plan_grow((void **)&log->steps, &log->steps_capacity, log->steps_count + 1, sizeof *log->steps)) return false;
+    if (!lochi_plan_grow((void **)&log->steps, &log->steps_capacity, log->steps_count + 1, sizeof *log->steps))
+        return false;
     log->steps[log->steps_count++] = log->count;
     return true;
 }
 
-void plan_log_clear(plan_log *log)
+void lochi_plan_log_clear(plan_log *log)
 {
     for (size_t i = 0; i < log->streams_count; i++)
         loch_stream_release(log->streams[i]);
-    plan_free(log->entries);
-    plan_free(log->steps);
-    plan_free(log->map);
+    lochi_plan_free(log->entries);
+    lochi_plan_free(log->steps);
+    lochi_plan_free(log->map);
     memset(log, 0, sizeof *log);
 }
 
 /* --- the period --- */
 
-size_t plan_log_find_period(const plan_log *log)
+size_t lochi_plan_log_find_period(const plan_log *log)
 {
     const size_t count = log->count;
-    uint32_t *borders = plan_alloc(count + 1, sizeof *borders);
+    uint32_t *borders = lochi_plan_alloc(count + 1, sizeof *borders);
     size_t best = 0;
     if (!borders || count < 3) {
-        plan_free(borders);
+        lochi_plan_free(borders);
         return 0;
     }
     /* borders[i]: length of the longest border of the last i + 1 keys, read backwards. A border of length b of a
@@ -139,6 +140,6 @@ size_t plan_log_find_period(const plan_log *log)
         if (2 * length < count || length < 3 * period) continue;
         if (!best || period < best) best = period;
     }
-    plan_free(borders);
+    lochi_plan_free(borders);
     return best;
 }

@@ -43,22 +43,22 @@ static inline bool plan_key_equal(const plan_key *a, const plan_key *b)
 }
 
 /* Adds an allocation. Returns false without host memory. */
-bool plan_log_alloc(plan_log *log, const plan_key *key, const void *address);
+bool lochi_plan_log_alloc(plan_log *log, const plan_key *key, const void *address);
 
 /* Notes the free of a block on a stream (NULL: its own). Blocks that are not in the log are ignored. */
-void plan_log_free(plan_log *log, const void *address, const loch_stream *stream);
+void lochi_plan_log_free(plan_log *log, const void *address, const loch_stream *stream);
 
 /* Notes that another stream uses a block. */
-void plan_log_share(plan_log *log, const void *address);
+void lochi_plan_log_share(plan_log *log, const void *address);
 
 /* Notes the start of a step. Returns false without host memory. */
-bool plan_log_step(plan_log *log);
+bool lochi_plan_log_step(plan_log *log);
 
 /* Forgets all. The log can be used again. */
-void plan_log_clear(plan_log *log);
+void lochi_plan_log_clear(plan_log *log);
 
 /* Finds the period of the last allocations: the smallest one with which at least half of the log, and at least three
  * periods, end the log. Returns 0 if there is none, or no host memory. */
-size_t plan_log_find_period(const plan_log *log);
+size_t lochi_plan_log_find_period(const plan_log *log);
 
 #endif

@@ -111,8 +111,8 @@ static int make_compare_keys(const void *a, const void *b)
 static loch_status make_find_parts(make *m)
 {
     const size_t count = m->problem->count;
-    uint64_t(*keys)[2] = plan_alloc(count, sizeof *keys);
-    m->ids = plan_alloc(count, sizeof *m->ids);
+    uint64_t(*keys)[2] = lochi_plan_alloc(count, sizeof *keys);
+    m->ids = lochi_plan_alloc(count, sizeof *m->ids);
     size_t capacity = 0;
     loch_status status = keys && m->ids ? LOCH_OK : make_no_memory();
     if (status == LOCH_OK) {
@@ -127,14 +127,14 @@ static loch_status make_find_parts(make *m)
         const loch_plan_buffer *buffer = &m->problem->buffers[keys[i][1]];
         m->ids[i] = (uint32_t)keys[i][1];
         if (!i || buffer->first >= end) {
-            if (!plan_grow((void **)&m->parts, &capacity, m->parts_count + 1, sizeof *m->parts))
+            if (!lochi_plan_grow((void **)&m->parts, &capacity, m->parts_count + 1, sizeof *m->parts))
                 status = make_no_memory();
             if (status == LOCH_OK) m->parts[m->parts_count++] = (make_part){.first = i, .height = UINT64_MAX};
         }
         if (status == LOCH_OK) m->parts[m->parts_count - 1].count++;
         if (buffer->last > end) end = buffer->last;
     }
-    plan_free(keys);
+    lochi_plan_free(keys);
     return status;
 }
 
@@ -181,22 +181,22 @@ static loch_status make_run_fast(make *m)
 {
     const size_t rounds = m->options->capacity ? MAKE_FIT_ROUNDS : MAKE_SMALL_ROUNDS;
     const size_t idle_max = m->problem->count >= MAKE_MANY ? MAKE_MANY_IDLE_ROUNDS : MAKE_IDLE_ROUNDS;
-    plan_fast *fast = plan_fast_create(m->problem);
-    uint64_t *offsets = plan_alloc(m->problem->count, sizeof *offsets);
+    plan_fast *fast = lochi_plan_fast_create(m->problem);
+    uint64_t *offsets = lochi_plan_alloc(m->problem->count, sizeof *offsets);
     loch_status status = fast && offsets ? LOCH_OK : make_no_memory();
     size_t idle = 0;
     for (size_t round = 0; status == LOCH_OK && idle < idle_max; round++) {
         const uint64_t height = m->options->method == LOCH_PLAN_GREEDY
-                                    ? plan_fast_run(fast, PLAN_BY_SIZE, PLAN_LOWEST, offsets)
-                                    : plan_fast_round(fast, round, m->target, offsets);
+                                    ? lochi_plan_fast_run(fast, PLAN_BY_SIZE, PLAN_LOWEST, offsets)
+                                    : lochi_plan_fast_round(fast, round, m->target, offsets);
         if (height == UINT64_MAX) status = make_no_memory();
         if (status != LOCH_OK) break;
         idle = make_keep(m, offsets) ? 0 : idle + 1;
         if (make_is_near(m) || m->options->method == LOCH_PLAN_GREEDY || make_poll(m, 0)) break;
         if (m->options->method == LOCH_PLAN_AUTO && round + 1 >= rounds && make_needs_exact(m)) break;
     }
-    plan_free(offsets);
-    plan_fast_destroy(fast);
+    lochi_plan_free(offsets);
+    lochi_plan_fast_destroy(fast);
     return status;
 }
 
@@ -265,7 +265,7 @@ static void make_fit(make *m, make_part *part, const plan_part *built, plan_sear
         for (size_t i = 0; i < sizeof places; i++) {
             const uint64_t capacity = low + (m->target - low) / 4 * places[i] + (i ? 0 : (m->target - low) % 4);
             if (i && capacity >= m->target) continue;
-            const plan_answer answer = plan_search_run(search, (int64_t)capacity, i ? nodes : 4 * nodes, offsets);
+            const plan_answer answer = lochi_plan_search_run(search, (int64_t)capacity, i ? nodes : 4 * nodes, offsets);
             if (answer == PLAN_FOUND) make_store(m, part, built, offsets);
             if (answer == PLAN_IMPOSSIBLE && !i && !built->has_windows) make_raise_bound(m, part, m->target + 1);
             if (answer == PLAN_FOUND || (answer == PLAN_IMPOSSIBLE && !i) || make_poll(m, 0)) return;
@@ -290,7 +290,7 @@ static void make_minimise(make *m, make_part *part, const plan_part *built, plan
             /* The lowest of many places seldom have a plan: most rounds leave them out. */
             if (rounds % MAKE_LOW_EVERY && rest > 8 && (i == 0 || i == MAKE_STEPS - 1)) continue;
             const uint64_t capacity = low + rest * places[i] / 16 * grain;
-            const plan_answer answer = plan_search_run(search, (int64_t)capacity, nodes, offsets);
+            const plan_answer answer = lochi_plan_search_run(search, (int64_t)capacity, nodes, offsets);
             if (answer == PLAN_FOUND) {
                 high = make_store(m, part, built, offsets);
                 i = 0; /* goes on with the easiest place */
@@ -307,14 +307,14 @@ static void make_minimise(make *m, make_part *part, const plan_part *built, plan
 static loch_status make_search_part(make *m, make_part *part)
 {
     plan_part built;
-    if (!plan_part_build(m->problem, &m->ids[part->first], part->count, &built)) return make_no_memory();
-    plan_search *search = plan_search_create(&built, make_poll_search, m);
-    int64_t *offsets = plan_alloc(part->count, sizeof *offsets);
+    if (!lochi_plan_part_build(m->problem, &m->ids[part->first], part->count, &built)) return make_no_memory();
+    plan_search *search = lochi_plan_search_create(&built, make_poll_search, m);
+    int64_t *offsets = lochi_plan_alloc(part->count, sizeof *offsets);
     const loch_status status = search && offsets ? LOCH_OK : make_no_memory();
     if (status == LOCH_OK) (m->options->capacity ? make_fit : make_minimise)(m, part, &built, search, offsets);
-    plan_free(offsets);
-    plan_search_destroy(search);
-    plan_part_free(&built);
+    lochi_plan_free(offsets);
+    lochi_plan_search_destroy(search);
+    lochi_plan_part_free(&built);
     return status;
 }
 
@@ -338,19 +338,19 @@ static void *make_work(void *user)
 /* Searches the parts that are too high. The calling thread takes part. */
 static loch_status make_run_exact(make *m)
 {
-    m->queue = plan_alloc(m->parts_count, sizeof *m->queue);
+    m->queue = lochi_plan_alloc(m->parts_count, sizeof *m->queue);
     if (!m->queue) return make_no_memory();
     for (size_t i = 0; i < m->parts_count; i++)
         if (m->parts[i].height > m->target && m->parts[i].count <= MAKE_EXACT_MAX) m->queue[m->queue_count++] = i;
     const size_t wanted = m->options->threads < m->queue_count ? m->options->threads : m->queue_count;
-    pthread_t *threads = plan_alloc(wanted, sizeof *threads);
+    pthread_t *threads = lochi_plan_alloc(wanted, sizeof *threads);
     size_t count = 0;
     while (threads && count + 1 < wanted && !pthread_create(&threads[count], NULL, make_work, m))
         count++;
     make_work(m); /* Fewer threads than wanted are no failure: this one does all that is left. */
     for (size_t i = 0; i < count; i++)
         pthread_join(threads[i], NULL);
-    plan_free(threads);
+    lochi_plan_free(threads);
     return m->status;
 }
 
@@ -363,8 +363,8 @@ static loch_status make_check_fixed(const loch_plan_problem *problem)
     for (size_t i = 0; i < problem->count; i++)
         count += problem->buffers[i].place == LOCH_PLAN_FIXED;
     if (!count) return LOCH_OK;
-    loch_plan_buffer *buffers = plan_alloc(count, sizeof *buffers);
-    uint64_t *offsets = plan_alloc(count, sizeof *offsets), height;
+    loch_plan_buffer *buffers = lochi_plan_alloc(count, sizeof *buffers);
+    uint64_t *offsets = lochi_plan_alloc(count, sizeof *offsets), height;
     loch_status status = buffers && offsets ? LOCH_OK : make_no_memory();
     for (size_t i = 0; status == LOCH_OK && i < problem->count; i++)
         if (problem->buffers[i].place) {
@@ -372,11 +372,11 @@ static loch_status make_check_fixed(const loch_plan_problem *problem)
             offsets[at++] = problem->buffers[i].offset;
         }
     const loch_plan_problem fixed = {.size = sizeof fixed, .buffers = buffers, .count = count};
-    if (status == LOCH_OK) status = plan_check_offsets(&fixed, offsets, &height);
+    if (status == LOCH_OK) status = lochi_plan_check_offsets(&fixed, offsets, &height);
     if (status == LOCH_E_CORRUPT)
         status = loch_error_set(LOCH_E_INVALID, NULL, 0, "two buffers of the problem have fixed offsets that overlap");
-    plan_free(offsets);
-    plan_free(buffers);
+    lochi_plan_free(offsets);
+    lochi_plan_free(buffers);
     return status;
 }
 
@@ -399,7 +399,7 @@ static loch_status make_finish(make *m, loch_plan *plan)
     return LOCH_OK;
 }
 
-loch_status plan_make(const loch_plan_problem *problem, const loch_plan_options *options, loch_plan *plan)
+loch_status lochi_plan_make(const loch_plan_problem *problem, const loch_plan_options *options, loch_plan *plan)
 {
     if (!problem->count) {
         plan->info.is_best = 1;
@@ -408,7 +408,7 @@ loch_status plan_make(const loch_plan_problem *problem, const loch_plan_options 
     make m = {.problem = problem, .options = options, .offsets = plan->offsets, .start_ns = loch_host_now_ns()};
     if (pthread_mutex_init(&m.mutex, NULL)) return make_no_memory();
     loch_status status = make_check_fixed(problem);
-    if (status == LOCH_OK && !plan_problem_bound(problem, &m.bound)) status = make_no_memory();
+    if (status == LOCH_OK && !lochi_plan_problem_bound(problem, &m.bound)) status = make_no_memory();
     m.target = options->capacity ? options->capacity : m.bound;
     if (status == LOCH_OK) status = make_find_parts(&m);
     const bool is_hopeless = options->capacity && m.bound > options->capacity;
@@ -417,9 +417,9 @@ loch_status plan_make(const loch_plan_problem *problem, const loch_plan_options 
         status = make_run_exact(&m);
     if (status == LOCH_OK) status = m.status;
     if (status == LOCH_OK) status = make_finish(&m, plan);
-    plan_free(m.queue);
-    plan_free(m.parts);
-    plan_free(m.ids);
+    lochi_plan_free(m.queue);
+    lochi_plan_free(m.parts);
+    lochi_plan_free(m.ids);
     pthread_mutex_destroy(&m.mutex);
     return status;
 }

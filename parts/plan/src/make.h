@@ -6,6 +6,6 @@
 #include "plan.h"
 
 /* Fills in offsets, height, bound, nodes and is_best of a plan. `problem` and `options` are checked. */
-loch_status plan_make(const loch_plan_problem *problem, const loch_plan_options *options, loch_plan *plan);
+loch_status lochi_plan_make(const loch_plan_problem *problem, const loch_plan_options *options, loch_plan *plan);
 
 #endif

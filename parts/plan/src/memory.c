@@ -16,27 +16,27 @@ static int memory_fails(void)
     return left == 0;
 }
 
-void plan_fail_after(long count)
+void lochi_plan_fail_after(long count)
 {
     atomic_store_explicit(&memory_fail_after, count, memory_order_relaxed);
 }
 
-int plan_failed(void)
+int lochi_plan_failed(void)
 {
     return atomic_load_explicit(&memory_fail_after, memory_order_relaxed) == -2;
 }
 
-void *plan_alloc(size_t count, size_t bytes)
+void *lochi_plan_alloc(size_t count, size_t bytes)
 {
     return memory_fails() ? NULL : calloc(count ? count : 1, bytes);
 }
 
-void plan_free(void *memory)
+void lochi_plan_free(void *memory)
 {
     free(memory);
 }
 
-int plan_grow(void **array, size_t *capacity, size_t count, size_t bytes)
+int lochi_plan_grow(void **array, size_t *capacity, size_t count, size_t bytes)
 {
     if (count <= *capacity) return 1;
     size_t wanted = *capacity ? *capacity : 16;

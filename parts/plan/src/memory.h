@@ -6,18 +6,18 @@
 #include <stddef.h>
 
 /* Returns zeroed memory for `count` things of `bytes`, or NULL. Never NULL for a count of 0. */
-void *plan_alloc(size_t count, size_t bytes);
+void *lochi_plan_alloc(size_t count, size_t bytes);
 
-/* Frees memory of plan_alloc. NULL does nothing. */
-void plan_free(void *memory);
+/* Frees memory of lochi_plan_alloc. NULL does nothing. */
+void lochi_plan_free(void *memory);
 
 /* Grows an array to at least `count` things. Returns false, and keeps the array, without memory. */
-int plan_grow(void **array, size_t *capacity, size_t count, size_t bytes);
+int lochi_plan_grow(void **array, size_t *capacity, size_t count, size_t bytes);
 
 /* Makes the allocation after the next `count` ones fail, once; for tests. A negative number switches that off. */
-void plan_fail_after(long count);
+void lochi_plan_fail_after(long count);
 
 /* Tells whether that allocation has failed. */
-int plan_failed(void);
+int lochi_plan_failed(void);
 
 #endif

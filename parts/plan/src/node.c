@@ -100,7 +100,7 @@ static void trail_undo(plan_search *s, size_t mark)
     }
 }
 
-void plan_node_count(plan_search *s, const plan_item *item, int sign)
+void lochi_plan_node_count(plan_search *s, const plan_item *item, int sign)
 {
     for (uint32_t i = 0; i < item->spans_count; i++) {
         const plan_span *span = &s->part->spans[item->spans + i];
@@ -209,7 +209,7 @@ static void state_hash(const plan_search *s, const uint32_t *ids, uint32_t count
 static plan_answer node_run(plan_search *s, const uint32_t *ids, uint32_t count, uint32_t first, uint32_t last);
 
 /* Ranks the items of a part of its own and searches it. */
-plan_answer plan_node_search(plan_search *s, const uint32_t *ids, uint32_t count, uint32_t first, uint32_t last)
+plan_answer lochi_plan_node_search(plan_search *s, const uint32_t *ids, uint32_t count, uint32_t first, uint32_t last)
 {
     if (!count) return PLAN_FOUND;
     const size_t mark = s->arena_count;
@@ -264,7 +264,7 @@ static plan_answer split_run(plan_search *s, const plan_item *item, const uint32
                 if (start >= from && start < to) part[part_count++] = ids[i];
             }
             s->arena_count += part_count;
-            answer = plan_node_search(s, part, part_count, from, to);
+            answer = lochi_plan_node_search(s, part, part_count, from, to);
             s->arena_count = mark;
             from = to;
             if (answer == PLAN_FOUND) s->depth += part_count; /* counts while the other sides are searched */
@@ -445,12 +445,12 @@ static plan_answer node_run(plan_search *s, const uint32_t *ids, uint32_t count,
         bool has_above;
         s->is_placed[id] = 1;
         if (++s->depth > s->depth_most) s->depth_most = s->depth;
-        plan_node_count(s, item, -1);
+        lochi_plan_node_count(s, item, -1);
         bool is_open = node_raise(s, id, offset, &has_above);
         is_open = is_open && node_list(s, ids, count, id, offset, child_mark, list, first, last);
         if (is_open) answer = split_run(s, item, list, count - 1, first, last);
         if (answer == PLAN_FOUND) s->best[id] = offset;
-        plan_node_count(s, item, 1);
+        lochi_plan_node_count(s, item, 1);
         trail_undo(s, child_mark);
         s->is_placed[id] = 0;
         s->depth--;

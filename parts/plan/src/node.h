@@ -56,7 +56,7 @@ struct plan_search {
 
 /* Ranks unplaced items that live in the sections [first, last), and searches them. Offsets are in `best` if there is a
  * plan. */
-plan_answer plan_node_search(plan_search *s, const uint32_t *ids, uint32_t count, uint32_t first, uint32_t last);
+plan_answer lochi_plan_node_search(plan_search *s, const uint32_t *ids, uint32_t count, uint32_t first, uint32_t last);
 
 /* Mixes the bits of a number. */
 static inline uint64_t plan_mix(uint64_t x)
@@ -69,6 +69,6 @@ static inline uint64_t plan_mix(uint64_t x)
 }
 
 /* Adds the bytes of an item to the sections of its life, or takes them away. */
-void plan_node_count(plan_search *s, const plan_item *item, int sign);
+void lochi_plan_node_count(plan_search *s, const plan_item *item, int sign);
 
 #endif

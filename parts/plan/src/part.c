@@ -24,19 +24,19 @@ static int part_compare(const void *a, const void *b)
 static uint64_t *part_find_cuts(const loch_plan_problem *problem, const uint32_t *ids, uint32_t count, size_t stretches,
                                 uint32_t *cuts_count)
 {
-    uint64_t *cuts = plan_alloc(stretches, sizeof *cuts);
-    part_event *events = plan_alloc(2 * stretches, sizeof *events);
+    uint64_t *cuts = lochi_plan_alloc(stretches, sizeof *cuts);
+    part_event *events = lochi_plan_alloc(2 * stretches, sizeof *events);
     plan_stretch stretch;
     size_t at = 0;
     bool has_start = false;
     *cuts_count = 0;
     if (!cuts || !events) {
-        plan_free(events);
-        plan_free(cuts);
+        lochi_plan_free(events);
+        lochi_plan_free(cuts);
         return NULL;
     }
     for (uint32_t i = 0; i < count; i++)
-        for (uint32_t state = 0; plan_stretch_next(&problem->buffers[ids[i]], &state, &stretch);) {
+        for (uint32_t state = 0; lochi_plan_stretch_next(&problem->buffers[ids[i]], &state, &stretch);) {
             events[at++] = (part_event){.time = stretch.first};
             events[at++] = (part_event){.time = stretch.last, .is_end = 1};
         }
@@ -45,7 +45,7 @@ static uint64_t *part_find_cuts(const loch_plan_problem *problem, const uint32_t
         if (events[i].is_end && has_start) cuts[(*cuts_count)++] = events[i].time;
         has_start = !events[i].is_end;
     }
-    plan_free(events);
+    lochi_plan_free(events);
     return cuts;
 }
 
@@ -63,11 +63,11 @@ static uint32_t part_section(const uint64_t *cuts, uint32_t count, uint64_t time
     return low;
 }
 
-void plan_part_free(plan_part *part)
+void lochi_plan_part_free(plan_part *part)
 {
-    plan_free(part->items);
-    plan_free(part->spans);
-    plan_free(part->rivals);
+    lochi_plan_free(part->items);
+    lochi_plan_free(part->spans);
+    lochi_plan_free(part->rivals);
     *part = (plan_part){.count = 0};
 }
 
@@ -82,7 +82,7 @@ static void part_fill_item(const loch_plan_buffer *buffer, const uint64_t *cuts,
     item->area = item->width * (double)buffer->bytes;
     item->twin = UINT32_MAX;
     item->spans = *spans_count;
-    for (uint32_t state = 0; plan_stretch_next(buffer, &state, &stretch);) {
+    for (uint32_t state = 0; lochi_plan_stretch_next(buffer, &state, &stretch);) {
         part->spans[(*spans_count)++] =
             (plan_span){part_section(cuts, cuts_count, stretch.first), part_section(cuts, cuts_count, stretch.last),
                         (int64_t)stretch.low, (int64_t)stretch.high};
@@ -135,7 +135,7 @@ static bool part_find_rivals(plan_part *part)
         for (uint32_t j = 0; j < part->count; j++) {
             plan_rival rival = {.item = j};
             if (i == j || !part_compare_items(part, item, &part->items[j], &rival.rise, &rival.fall)) continue;
-            if (!plan_grow((void **)&part->rivals, &capacity, part->rivals_count + 1, sizeof *part->rivals))
+            if (!lochi_plan_grow((void **)&part->rivals, &capacity, part->rivals_count + 1, sizeof *part->rivals))
                 return false;
             part->rivals[part->rivals_count++] = rival;
             if (j < i && part_is_twin(part, item, &part->items[j])) item->twin = j;
@@ -145,26 +145,26 @@ static bool part_find_rivals(plan_part *part)
     return true;
 }
 
-bool plan_part_build(const loch_plan_problem *problem, const uint32_t *ids, uint32_t count, plan_part *out)
+bool lochi_plan_part_build(const loch_plan_problem *problem, const uint32_t *ids, uint32_t count, plan_part *out)
 {
     size_t stretches = 0;
     plan_stretch stretch;
     *out = (plan_part){.count = count};
     for (uint32_t i = 0; i < count; i++)
-        for (uint32_t state = 0; plan_stretch_next(&problem->buffers[ids[i]], &state, &stretch);)
+        for (uint32_t state = 0; lochi_plan_stretch_next(&problem->buffers[ids[i]], &state, &stretch);)
             stretches++;
     uint64_t *cuts = part_find_cuts(problem, ids, count, stretches, &out->sections);
-    out->items = plan_alloc(count, sizeof *out->items);
-    out->spans = plan_alloc(stretches, sizeof *out->spans);
+    out->items = lochi_plan_alloc(count, sizeof *out->items);
+    out->spans = lochi_plan_alloc(stretches, sizeof *out->spans);
     if (!cuts || !out->items || !out->spans) goto fail;
     uint32_t spans_count = 0;
     for (uint32_t i = 0; i < count; i++)
         part_fill_item(&problem->buffers[ids[i]], cuts, out->sections, out, &out->items[i], &spans_count);
     if (!part_find_rivals(out)) goto fail;
-    plan_free(cuts);
+    lochi_plan_free(cuts);
     return true;
 fail:
-    plan_free(cuts);
-    plan_part_free(out);
+    lochi_plan_free(cuts);
+    lochi_plan_part_free(out);
     return false;
 }

@@ -7,7 +7,7 @@
 #include "search.h"
 
 /* Fills in a part from the buffers `ids` of a problem. Returns false without memory. */
-bool plan_part_build(const loch_plan_problem *problem, const uint32_t *ids, uint32_t count, plan_part *out);
-void plan_part_free(plan_part *part);
+bool lochi_plan_part_build(const loch_plan_problem *problem, const uint32_t *ids, uint32_t count, plan_part *out);
+void lochi_plan_part_free(plan_part *part);
 
 #endif

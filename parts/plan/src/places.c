@@ -11,7 +11,8 @@
 /* Adds `change` to the obstacles of all other slots that a taken slot overlaps. */
 static void places_block(plan_places *places, uint32_t index, uint32_t change)
 {
-    plan_places_block(places, index, (uintptr_t)places->slots[index].address, plan_places_end(places, index), change);
+    lochi_plan_places_block(places, index, (uintptr_t)places->slots[index].address, plan_places_end(places, index),
+                            change);
 }
 
 /* Makes the slots late that are due at a position and taken. */
@@ -28,7 +29,7 @@ static void places_arrive(plan_places *places, uint32_t position)
     }
 }
 
-void plan_places_move(plan_places *places, uint32_t position)
+void lochi_plan_places_move(plan_places *places, uint32_t position)
 {
     while (places->position != position) {
         places_arrive(places, places->position);
@@ -37,7 +38,7 @@ void plan_places_move(plan_places *places, uint32_t position)
     }
 }
 
-void plan_places_free_flagged(plan_places *places, uint32_t index)
+void lochi_plan_places_free_flagged(plan_places *places, uint32_t index)
 {
     plan_slot *slot = &places->slots[index];
     plan_patch *patch = index < places->count ? NULL : places->patches[index - places->count];
@@ -45,7 +46,7 @@ void plan_places_free_flagged(plan_places *places, uint32_t index)
     if (patch) {
         places->patches[index - places->count] = NULL;
         slot->address = NULL; /* the addresses may serve others */
-        plan_patch_retire(places, patch);
+        lochi_plan_patch_retire(places, patch);
         places->slots[slot->due].obstacles++; /* plan_slot_drop takes it off again */
     } else if (slot->flags & PLAN_LATE) {
         places_block(places, index, UINT32_MAX);
@@ -110,10 +111,10 @@ static bool places_is_clear(const plan_places *places, uint32_t index, uint64_t 
         if (PLAN_LOAD(slot->state) != PLAN_FREE && low < plan_places_end(places, i) && (uintptr_t)slot->address < high)
             return false;
     }
-    return !plan_places_is_lent(places, low, high);
+    return !lochi_plan_places_is_lent(places, low, high);
 }
 
-uint32_t plan_places_kind(plan_places *places, const plan_key *key)
+uint32_t lochi_plan_places_kind(plan_places *places, const plan_key *key)
 {
     uint32_t kind = 0;
     while (kind < places->kinds_count &&
@@ -126,7 +127,7 @@ uint32_t plan_places_kind(plan_places *places, const plan_key *key)
 
 /* --- serving --- */
 
-/* Hands out the slot of a position that was reached. NULL if it cannot; `*deviates` as for plan_places_serve. */
+/* Hands out the slot of a position that was reached. NULL if it cannot; `*deviates` as for lochi_plan_places_serve. */
 static void *places_take(plan_places *places, uint32_t position, const plan_key *key, loch_tag tag, bool *deviates)
 {
     plan_slot *slot = &places->slots[position];
@@ -172,7 +173,7 @@ static void *places_take_passed(plan_places *places, const plan_key *key, loch_t
     return NULL;
 }
 
-void *plan_places_serve(plan_places *places, const plan_key *key, loch_tag tag, bool *deviates)
+void *lochi_plan_places_serve(plan_places *places, const plan_key *key, loch_tag tag, bool *deviates)
 {
     const uint32_t position = places_locate(places, key);
     void *address = NULL;
@@ -185,7 +186,7 @@ void *plan_places_serve(plan_places *places, const plan_key *key, loch_tag tag, 
             places->misses = (places->misses & ~PLAN_OTHER_SIZE) + 1;
         }
     } else {
-        plan_places_move(places, position);
+        lochi_plan_places_move(places, position);
         places_arrive(places, position);
         plan_places_pass(places, position);
         PLAN_STORE(places->passed, places->passed + 1); /* unless it is served */
@@ -193,12 +194,12 @@ void *plan_places_serve(plan_places *places, const plan_key *key, loch_tag tag, 
         address = places_take(places, position, key, tag, deviates);
         life = (places->slots[position].due + places->count - 1 - position) % places->count + 1;
     }
-    return address || !*deviates ? address : plan_places_invite(places, key, tag, life);
+    return address || !*deviates ? address : lochi_plan_places_invite(places, key, tag, life);
 }
 
 /* --- addresses --- */
 
-uint32_t plan_places_find(const plan_places *places, const void *address)
+uint32_t lochi_plan_places_find(const plan_places *places, const void *address)
 {
     size_t low = 0, high = places->planned;
     while (low < high) {
@@ -221,7 +222,7 @@ uint32_t plan_places_find(const plan_places *places, const void *address)
     return found;
 }
 
-bool plan_places_has(const plan_places *places, const void *address)
+bool lochi_plan_places_has(const plan_places *places, const void *address)
 {
     for (size_t i = 0; i < places->regions_count; i++)
         if ((uintptr_t)address - (uintptr_t)places->regions[i].base < places->regions[i].grown) return true;
@@ -232,7 +233,7 @@ bool plan_places_has(const plan_places *places, const void *address)
     return false;
 }
 
-bool plan_places_is_inside(const plan_places *places, const void *address)
+bool lochi_plan_places_is_inside(const plan_places *places, const void *address)
 {
     for (uint32_t i = 0; i < plan_places_total(places); i++) {
         const plan_slot *slot = &places->slots[i];
@@ -244,11 +245,12 @@ bool plan_places_is_inside(const plan_places *places, const void *address)
 
 /* --- other streams --- */
 
-bool plan_places_share(plan_places *places, uint32_t slot, loch_stream *stream)
+bool lochi_plan_places_share(plan_places *places, uint32_t slot, loch_stream *stream)
 {
     for (size_t i = 0; i < places->waits_count; i++)
         if (places->waits[i].slot == slot && places->waits[i].stream == stream) return true;
-    if (!plan_grow((void **)&places->waits, &places->waits_capacity, places->waits_count + 1, sizeof *places->waits))
+    if (!lochi_plan_grow((void **)&places->waits, &places->waits_capacity, places->waits_count + 1,
+                         sizeof *places->waits))
         return false;
     places->waits[places->waits_count] = (plan_wait){.slot = slot, .stream = loch_stream_retain(stream)};
     PLAN_STORE(places->waits_count, places->waits_count + 1);
@@ -256,7 +258,7 @@ bool plan_places_share(plan_places *places, uint32_t slot, loch_stream *stream)
     return true;
 }
 
-bool plan_wait_has_passed(plan_wait *wait)
+bool lochi_plan_wait_has_passed(plan_wait *wait)
 {
     loch_capture_info capture = {.size = sizeof capture};
     if (!wait->event) {
@@ -289,16 +291,16 @@ static void places_poll(plan_places *places, uint32_t index)
     bool is_waiting = false;
     for (size_t i = places->waits_count; i-- > 0;) {
         if (places->waits[i].slot != index) continue;
-        if (plan_wait_has_passed(&places->waits[i]))
+        if (lochi_plan_wait_has_passed(&places->waits[i]))
             places_remove_wait(places, i);
         else
             is_waiting = true;
     }
     if (is_waiting) return;
-    plan_places_free_flagged(places, index);
+    lochi_plan_places_free_flagged(places, index);
 }
 
-void plan_places_free_shared(plan_places *places, uint32_t slot)
+void lochi_plan_places_free_shared(plan_places *places, uint32_t slot)
 {
     if (PLAN_LOAD(places->slots[slot].state) == PLAN_LIVE) PLAN_STORE(places->freed, places->freed + 1);
     PLAN_STORE(places->slots[slot].state, (uint8_t)PLAN_WAITING);
@@ -307,20 +309,20 @@ void plan_places_free_shared(plan_places *places, uint32_t slot)
     places_poll(places, slot);
 }
 
-void plan_places_settle(plan_places *places)
+void lochi_plan_places_settle(plan_places *places)
 {
     while (places->remote != PLAN_NONE) {
         const uint32_t index = places->remote;
         plan_slot *slot = &places->slots[index];
         PLAN_STORE(places->remote, places->odds[index].remote_next);
         if (slot->flags & PLAN_SHARED)
-            plan_places_free_shared(places, index);
+            lochi_plan_places_free_shared(places, index);
         else
-            plan_places_free_flagged(places, index);
+            lochi_plan_places_free_flagged(places, index);
     }
     for (size_t i = places->waits_count; i-- > 0;) {
         if (i >= places->waits_count || !places->waits[i].is_freed) continue;
         places_poll(places, places->waits[i].slot);
     }
-    plan_patch_settle(places, false);
+    lochi_plan_patch_settle(places, false);
 }

@@ -166,47 +166,47 @@ typedef struct plan_source {
 } plan_source;
 
 /* Makes a plan and takes its memory from the pool. E_NOT_FOUND: no allocation can be planned. */
-loch_status plan_places_create(const plan_source *source, plan_places **out);
+loch_status lochi_plan_places_create(const plan_source *source, plan_places **out);
 
 /* Gives the memory back to the pool, ordered after all uses. No block may be live. */
-void plan_places_destroy(plan_places *places);
+void lochi_plan_places_destroy(plan_places *places);
 
 /* Hands out the slot of a position, which may be taken, after the short way did not. Moves the position. Returns NULL
  * if the pool has to serve the block; `*deviates` says whether the plan expected something else, also for guests. */
-void *plan_places_serve(plan_places *places, const plan_key *key, loch_tag tag, bool *deviates);
+void *lochi_plan_places_serve(plan_places *places, const plan_key *key, loch_tag tag, bool *deviates);
 
 /* Returns the kind of a request, which is entered if it is new; PLAN_KINDS if there is no room for it. */
-uint32_t plan_places_kind(plan_places *places, const plan_key *key);
+uint32_t lochi_plan_places_kind(plan_places *places, const plan_key *key);
 
 /* --- guests: places_guest.c --- */
 
 /* Hands out memory of the plan that is free for `life` positions, or memory behind that of the plan, or a patch. NULL
  * if there is none, or the pool serves the block better. PLAN_NONE: the life is not known. */
-void *plan_places_invite(plan_places *places, const plan_key *key, loch_tag tag, uint32_t life);
+void *lochi_plan_places_invite(plan_places *places, const plan_key *key, loch_tag tag, uint32_t life);
 
 /* Adds `change` to the obstacles of all slots that addresses overlap, except `index`. */
-void plan_places_block(plan_places *places, uint32_t index, uintptr_t low, uintptr_t high, uint32_t change);
+void lochi_plan_places_block(plan_places *places, uint32_t index, uintptr_t low, uintptr_t high, uint32_t change);
 
 /* Returns how many allocations later the first slot that overlaps addresses is used; PLAN_NONE for never. */
-uint32_t plan_places_next_use(const plan_places *places, uintptr_t low, uintptr_t high);
+uint32_t lochi_plan_places_next_use(const plan_places *places, uintptr_t low, uintptr_t high);
 
 /* Tells whether addresses overlap a unit that is lent to a patch. */
-bool plan_places_is_lent(const plan_places *places, uintptr_t low, uintptr_t high);
+bool lochi_plan_places_is_lent(const plan_places *places, uintptr_t low, uintptr_t high);
 
 /* --- memory of a region: places_region.c --- */
 
 /* Takes the memory of a region from the pool: `bytes`, aligned to `alignment`. */
-loch_status plan_region_create(loch_allocator *pool, uint64_t bytes, uint64_t alignment, loch_stream *stream,
-                               plan_region *out);
+loch_status lochi_plan_region_create(loch_allocator *pool, uint64_t bytes, uint64_t alignment, loch_stream *stream,
+                                     plan_region *out);
 
 /* Gives the memory of a region back. */
-void plan_region_destroy(loch_allocator *pool, plan_region *region);
+void lochi_plan_region_destroy(loch_allocator *pool, plan_region *region);
 
 /* Grows a region by units. Returns false without memory. */
-bool plan_region_grow(loch_allocator *pool, plan_region *region, uint32_t units);
+bool lochi_plan_region_grow(loch_allocator *pool, plan_region *region, uint32_t units);
 
 /* Gives units back that are behind the memory of the plan and that nothing uses. */
-void plan_places_shrink(plan_places *places);
+void lochi_plan_places_shrink(plan_places *places);
 
 /* Returns the addresses of the memory of a unit. */
 static inline uintptr_t plan_region_unit(const plan_region *region, uint32_t unit)
@@ -217,25 +217,25 @@ static inline uintptr_t plan_region_unit(const plan_region *region, uint32_t uni
 /* --- patches: places_patch.c --- */
 
 /* Makes a patch for a block. NULL if there is none. */
-plan_patch *plan_patch_create(plan_places *places, plan_region *region, uint64_t bytes);
+plan_patch *lochi_plan_patch_create(plan_places *places, plan_region *region, uint64_t bytes);
 
 /* Ends the use of a patch, in the order of the region's stream. Its mapping goes when that stream has passed. */
-void plan_patch_retire(plan_places *places, plan_patch *patch);
+void lochi_plan_patch_retire(plan_places *places, plan_patch *patch);
 
 /* Adds `change` to the obstacles of all slots that the units of a patch overlap. */
-void plan_patch_block(plan_places *places, const plan_patch *patch, uint32_t change);
+void lochi_plan_patch_block(plan_places *places, const plan_patch *patch, uint32_t change);
 
 /* Removes mappings of retired patches whose stream has passed; all of them if `is_last`. */
-void plan_patch_settle(plan_places *places, bool is_last);
+void lochi_plan_patch_settle(plan_places *places, bool is_last);
 
 /* --- */
 
 /* Tells whether the work of another stream that was queued when the block was freed has passed. A stream that is being
  * captured is asked again later. */
-bool plan_wait_has_passed(plan_wait *wait);
+bool lochi_plan_wait_has_passed(plan_wait *wait);
 
 /* Moves on to a position. What is due on the way and not freed becomes late. */
-void plan_places_move(plan_places *places, uint32_t position);
+void lochi_plan_places_move(plan_places *places, uint32_t position);
 
 /* Returns the number of slots, with those of guests. */
 static inline uint32_t plan_places_total(const plan_places *places)
@@ -247,25 +247,25 @@ static inline uint32_t plan_places_total(const plan_places *places)
 static inline uintptr_t plan_places_end(const plan_places *places, uint32_t index);
 
 /* Returns the live slot at an address, or another one that starts there; PLAN_NONE if no slot starts there. */
-uint32_t plan_places_find(const plan_places *places, const void *address);
+uint32_t lochi_plan_places_find(const plan_places *places, const void *address);
 
 /* Tells whether an address is in the memory of a plan. */
-bool plan_places_has(const plan_places *places, const void *address);
+bool lochi_plan_places_has(const plan_places *places, const void *address);
 
 /* Tells whether an address is in a live block, and not its start. */
-bool plan_places_is_inside(const plan_places *places, const void *address);
+bool lochi_plan_places_is_inside(const plan_places *places, const void *address);
 
 /* Frees a taken slot with any flags except PLAN_SHARED. */
-void plan_places_free_flagged(plan_places *places, uint32_t slot);
+void lochi_plan_places_free_flagged(plan_places *places, uint32_t slot);
 
 /* Adds a use of a block. Returns false without host memory. */
-bool plan_places_share(plan_places *places, uint32_t slot, loch_stream *stream);
+bool lochi_plan_places_share(plan_places *places, uint32_t slot, loch_stream *stream);
 
 /* Frees a block with uses on other streams: it waits for them. */
-void plan_places_free_shared(plan_places *places, uint32_t slot);
+void lochi_plan_places_free_shared(plan_places *places, uint32_t slot);
 
 /* Frees blocks whose other uses have passed, and those that other threads freed. */
-void plan_places_settle(plan_places *places);
+void lochi_plan_places_settle(plan_places *places);
 
 /* Returns the size of a live block. */
 static inline uint64_t plan_slot_bytes(const plan_places *places, uint32_t index)

@@ -7,13 +7,13 @@
                          its size if it were in the way of a larger block */
 #define GUEST_GAPS 4 /* gaps that are looked at closely, the smallest ones */
 
-void plan_places_block(plan_places *places, uint32_t index, uintptr_t low, uintptr_t high, uint32_t change)
+void lochi_plan_places_block(plan_places *places, uint32_t index, uintptr_t low, uintptr_t high, uint32_t change)
 {
     for (uint32_t i = 0; i < places->count; i++)
         if (places->lows[i] < high && low < places->highs[i] && i != index) places->slots[i].obstacles += change;
 }
 
-uint32_t plan_places_next_use(const plan_places *places, uintptr_t low, uintptr_t high)
+uint32_t lochi_plan_places_next_use(const plan_places *places, uintptr_t low, uintptr_t high)
 {
     uint32_t next = PLAN_NONE;
     const uint32_t position = places->position, count = places->count;
@@ -25,7 +25,7 @@ uint32_t plan_places_next_use(const plan_places *places, uintptr_t low, uintptr_
     return next;
 }
 
-bool plan_places_is_lent(const plan_places *places, uintptr_t low, uintptr_t high)
+bool lochi_plan_places_is_lent(const plan_places *places, uintptr_t low, uintptr_t high)
 {
     for (size_t k = 0; k < places->regions_count; k++) {
         const plan_region *region = &places->regions[k];
@@ -141,7 +141,7 @@ static uintptr_t guest_find(const plan_places *places, const guest_search *searc
 {
     for (uint32_t i = 0; i < search->count; i++) {
         const uintptr_t address = search->gaps[i].address;
-        const uint32_t next = plan_places_next_use(places, address, address + search->bytes);
+        const uint32_t next = lochi_plan_places_next_use(places, address, address + search->bytes);
         if (next == PLAN_NONE || (life != PLAN_NONE && next >= life)) return address;
     }
     return 0;
@@ -157,7 +157,7 @@ static bool guest_is_captured(const plan_region *region)
 /* Grows a region for a small guest. Returns 0 without memory. */
 static uintptr_t guest_grow(plan_places *places, plan_region *region, guest_search *search)
 {
-    if (!plan_region_grow(places->pool, region, 1)) return 0;
+    if (!lochi_plan_region_grow(places->pool, region, 1)) return 0;
     *search = (guest_search){.region = region, .bytes = search->bytes, .alignment = search->alignment};
     search_run(search, places);
     return search->behind.address;
@@ -199,11 +199,11 @@ static uintptr_t guest_place(plan_places *places, plan_region *region, const pla
     if (address || search.alignment > region->unit || guest_is_captured(region)) return address;
     if (search.behind.address) return search.behind.address;
     if (key->bytes < region->unit) return guest_grow(places, region, &search);
-    *patch = region->has_alias ? plan_patch_create(places, region, key->bytes) : NULL;
+    *patch = region->has_alias ? lochi_plan_patch_create(places, region, key->bytes) : NULL;
     return *patch ? (uintptr_t)(*patch)->window : 0;
 }
 
-void *plan_places_invite(plan_places *places, const plan_key *key, loch_tag tag, uint32_t life)
+void *lochi_plan_places_invite(plan_places *places, const plan_key *key, loch_tag tag, uint32_t life)
 {
     uint32_t index = places->count;
     plan_region *region = places->regions, *end = region + places->regions_count;
@@ -212,15 +212,15 @@ void *plan_places_invite(plan_places *places, const plan_key *key, loch_tag tag,
     while (index < places->count + PLAN_GUESTS && PLAN_LOAD(places->slots[index].state) != PLAN_FREE)
         index++;
     if (region == end || index == places->count + PLAN_GUESTS) return NULL;
-    const uint32_t kind = plan_places_kind(places, key);
+    const uint32_t kind = lochi_plan_places_kind(places, key);
     plan_patch *patch = NULL;
     const uintptr_t address = kind == PLAN_KINDS ? 0 : guest_place(places, region, key, life, &patch);
     if (!address) return NULL;
     void *memory = guest_take(places, index, kind, address, key, tag);
     places->patches[index - places->count] = patch;
     if (patch)
-        plan_patch_block(places, patch, 1);
+        lochi_plan_patch_block(places, patch, 1);
     else
-        plan_places_block(places, index, address, plan_places_end(places, index), 1);
+        lochi_plan_places_block(places, index, address, plan_places_end(places, index), 1);
     return memory;
 }

@@ -205,7 +205,8 @@ static loch_status make_stream(make_state *make, loch_stream *stream)
     for (size_t i = 0; i < make->count; i++)
         if (make->buffers[i].alignment > alignment) alignment = make->buffers[i].alignment;
     plan_region *region = &places->regions[places->regions_count];
-    if (status == LOCH_OK) status = plan_region_create(make->source->pool, info.height, alignment, stream, region);
+    if (status == LOCH_OK)
+        status = lochi_plan_region_create(make->source->pool, info.height, alignment, stream, region);
     if (status == LOCH_OK) {
         const uint64_t *offsets = loch_plan_get_offsets(plan);
         make_rooms(make, offsets, info.height);
@@ -241,7 +242,7 @@ static void make_slot(make_state *make, uint32_t index)
     plan_places *places = make->places;
     plan_slot *slot = &places->slots[index];
     const plan_key *key = &places->keys[index];
-    const uint32_t kind = make->lives[index] ? plan_places_kind(places, key) : PLAN_KINDS;
+    const uint32_t kind = make->lives[index] ? lochi_plan_places_kind(places, key) : PLAN_KINDS;
     if (kind == PLAN_KINDS) make->lives[index] = 0;
     *slot = (plan_slot){.bytes = PLAN_NEVER, .due = index};
     if (!make->lives[index]) return;
@@ -302,24 +303,24 @@ static bool make_prepare(make_state *make)
     places->remote = PLAN_NONE;
     places->pool = make->source->pool;
     places->alignment = make->source->alignment;
-    places->slots = plan_alloc(count + PLAN_GUESTS, sizeof *places->slots);
-    places->cycles = plan_alloc(count + PLAN_GUESTS, sizeof *places->cycles);
-    places->odds = plan_alloc(count + PLAN_GUESTS, sizeof *places->odds);
-    places->sorted = plan_alloc(count, sizeof *places->sorted);
-    places->keys = plan_alloc(count, sizeof *places->keys);
-    places->rooms = plan_alloc(count, sizeof *places->rooms);
-    places->lows = plan_alloc(count, sizeof *places->lows);
-    places->highs = plan_alloc(count, sizeof *places->highs);
-    places->due_begins = plan_alloc(count + 1, sizeof *places->due_begins);
-    places->due_slots = plan_alloc(count, sizeof *places->due_slots);
-    make->lives = plan_alloc(count, sizeof *make->lives);
-    make->sizes = plan_alloc(count, sizeof *make->sizes);
-    make->orders = plan_alloc(count, sizeof *make->orders);
-    make->offsets = plan_alloc(count, sizeof *make->offsets);
-    make->changes = plan_alloc(count + 1, sizeof *make->changes);
-    make->buffers = plan_alloc(2 * count, sizeof *make->buffers);
-    make->slots = plan_alloc(2 * count, sizeof *make->slots);
-    make->sorted = plan_alloc(4 * count, sizeof *make->sorted);
+    places->slots = lochi_plan_alloc(count + PLAN_GUESTS, sizeof *places->slots);
+    places->cycles = lochi_plan_alloc(count + PLAN_GUESTS, sizeof *places->cycles);
+    places->odds = lochi_plan_alloc(count + PLAN_GUESTS, sizeof *places->odds);
+    places->sorted = lochi_plan_alloc(count, sizeof *places->sorted);
+    places->keys = lochi_plan_alloc(count, sizeof *places->keys);
+    places->rooms = lochi_plan_alloc(count, sizeof *places->rooms);
+    places->lows = lochi_plan_alloc(count, sizeof *places->lows);
+    places->highs = lochi_plan_alloc(count, sizeof *places->highs);
+    places->due_begins = lochi_plan_alloc(count + 1, sizeof *places->due_begins);
+    places->due_slots = lochi_plan_alloc(count, sizeof *places->due_slots);
+    make->lives = lochi_plan_alloc(count, sizeof *make->lives);
+    make->sizes = lochi_plan_alloc(count, sizeof *make->sizes);
+    make->orders = lochi_plan_alloc(count, sizeof *make->orders);
+    make->offsets = lochi_plan_alloc(count, sizeof *make->offsets);
+    make->changes = lochi_plan_alloc(count + 1, sizeof *make->changes);
+    make->buffers = lochi_plan_alloc(2 * count, sizeof *make->buffers);
+    make->slots = lochi_plan_alloc(2 * count, sizeof *make->slots);
+    make->sorted = lochi_plan_alloc(4 * count, sizeof *make->sorted);
     return places->slots && places->cycles && places->odds && places->sorted && places->keys && places->rooms &&
            places->lows && places->highs && places->due_begins && places->due_slots && make->lives && make->sizes &&
            make->orders && make->offsets && make->changes && make->buffers && make->slots && make->sorted;
@@ -327,19 +328,19 @@ static bool make_prepare(make_state *make)
 
 static void make_finish(make_state *make)
 {
-    plan_free(make->lives);
-    plan_free(make->sizes);
-    plan_free(make->orders);
-    plan_free(make->offsets);
-    plan_free(make->changes);
-    plan_free(make->buffers);
-    plan_free(make->slots);
-    plan_free(make->sorted);
+    lochi_plan_free(make->lives);
+    lochi_plan_free(make->sizes);
+    lochi_plan_free(make->orders);
+    lochi_plan_free(make->offsets);
+    lochi_plan_free(make->changes);
+    lochi_plan_free(make->buffers);
+    lochi_plan_free(make->slots);
+    lochi_plan_free(make->sorted);
 }
 
-loch_status plan_places_create(const plan_source *source, plan_places **out)
+loch_status lochi_plan_places_create(const plan_source *source, plan_places **out)
 {
-    make_state make = {.source = source, .places = plan_alloc(1, sizeof *make.places)};
+    make_state make = {.source = source, .places = lochi_plan_alloc(1, sizeof *make.places)};
     loch_status status = LOCH_OK;
     *out = NULL;
     if (!make.places || !make_prepare(&make)) {
@@ -362,11 +363,11 @@ loch_status plan_places_create(const plan_source *source, plan_places **out)
     if (status == LOCH_OK)
         *out = make.places;
     else
-        plan_places_destroy(make.places);
+        lochi_plan_places_destroy(make.places);
     return status;
 }
 
-void plan_places_destroy(plan_places *places)
+void lochi_plan_places_destroy(plan_places *places)
 {
     if (!places) return;
     for (size_t i = 0; i < places->waits_count; i++) { /* the pool waits for these streams */
@@ -381,19 +382,19 @@ void plan_places_destroy(plan_places *places)
         loch_event_destroy(wait->event);
         loch_stream_release(wait->stream);
     }
-    plan_patch_settle(places, true); /* before the memory itself goes */
+    lochi_plan_patch_settle(places, true); /* before the memory itself goes */
     for (size_t i = 0; i < places->regions_count; i++)
-        plan_region_destroy(places->pool, &places->regions[i]);
-    plan_free(places->slots);
-    plan_free(places->cycles);
-    plan_free(places->odds);
-    plan_free(places->sorted);
-    plan_free(places->keys);
-    plan_free(places->rooms);
-    plan_free(places->lows);
-    plan_free(places->highs);
-    plan_free(places->due_begins);
-    plan_free(places->due_slots);
-    plan_free(places->waits);
-    plan_free(places);
+        lochi_plan_region_destroy(places->pool, &places->regions[i]);
+    lochi_plan_free(places->slots);
+    lochi_plan_free(places->cycles);
+    lochi_plan_free(places->odds);
+    lochi_plan_free(places->sorted);
+    lochi_plan_free(places->keys);
+    lochi_plan_free(places->rooms);
+    lochi_plan_free(places->lows);
+    lochi_plan_free(places->highs);
+    lochi_plan_free(places->due_begins);
+    lochi_plan_free(places->due_slots);
+    lochi_plan_free(places->waits);
+    lochi_plan_free(places);
 }

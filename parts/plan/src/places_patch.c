@@ -73,15 +73,15 @@ static uint32_t patch_list(plan_places *places, plan_region *region, patch_choic
 static bool patch_choose(plan_places *places, plan_patch *patch)
 {
     plan_region *region = patch->region;
-    patch_choice *choices = plan_alloc(region->units_max, sizeof *choices);
+    patch_choice *choices = lochi_plan_alloc(region->units_max, sizeof *choices);
     if (!choices) return false;
     uint32_t count = patch_list(places, region, choices);
-    if (count < patch->count && plan_region_grow(places->pool, region, patch->count - count))
+    if (count < patch->count && lochi_plan_region_grow(places->pool, region, patch->count - count))
         count = patch_list(places, region, choices);
     const bool is_enough = count >= patch->count;
     for (uint32_t i = 0; i < patch->count && is_enough; i++)
         patch->units[i] = choices[i].unit;
-    plan_free(choices);
+    lochi_plan_free(choices);
     qsort(patch->units, patch->count, sizeof *patch->units, patch_compare_unit);
     return is_enough;
 }
@@ -125,17 +125,18 @@ static bool patch_map(plan_places *places, plan_patch *patch)
 static void patch_free(plan_patch *patch)
 {
     if (!patch) return;
-    plan_free(patch->units);
-    plan_free(patch);
+    lochi_plan_free(patch->units);
+    lochi_plan_free(patch);
 }
 
-plan_patch *plan_patch_create(plan_places *places, plan_region *region, uint64_t bytes)
+plan_patch *lochi_plan_patch_create(plan_places *places, plan_region *region, uint64_t bytes)
 {
     const uint64_t count = (bytes + region->unit - 1) / region->unit;
     if (count > region->units_max) return NULL;
-    plan_patch *patch = plan_alloc(1, sizeof *patch);
+    plan_patch *patch = lochi_plan_alloc(1, sizeof *patch);
     if (!patch) return NULL;
-    *patch = (plan_patch){.region = region, .units = plan_alloc(count, sizeof *patch->units), .count = (uint32_t)count};
+    *patch = (plan_patch){
+        .region = region, .units = lochi_plan_alloc(count, sizeof *patch->units), .count = (uint32_t)count};
     if (!patch->units || !patch_choose(places, patch) || !patch_map(places, patch)) {
         patch_free(patch);
         return NULL;
@@ -145,7 +146,7 @@ plan_patch *plan_patch_create(plan_places *places, plan_region *region, uint64_t
     return patch;
 }
 
-void plan_patch_block(plan_places *places, const plan_patch *patch, uint32_t change)
+void lochi_plan_patch_block(plan_places *places, const plan_patch *patch, uint32_t change)
 {
     const plan_region *region = patch->region;
     uint32_t *sums = region->marks, unit = 0, first, last; /* units of the patch before each unit */
@@ -158,10 +159,10 @@ void plan_patch_block(plan_places *places, const plan_patch *patch, uint32_t cha
             places->slots[i].obstacles += change;
 }
 
-void plan_patch_retire(plan_places *places, plan_patch *patch)
+void lochi_plan_patch_retire(plan_places *places, plan_patch *patch)
 {
     plan_region *region = patch->region;
-    plan_patch_block(places, patch, UINT32_MAX);
+    lochi_plan_patch_block(places, patch, UINT32_MAX);
     for (uint32_t i = 0; i < patch->count; i++)
         region->lent[patch->units[i]] &= (uint8_t)~PLAN_UNIT_LENT;
     patch->wait = (plan_wait){.stream = loch_stream_retain(region->stream)};
@@ -179,11 +180,11 @@ static bool patch_wait(const plan_patch *patch)
     return loch_device_sync(loch_stream_get_device(patch->wait.stream)) == LOCH_OK;
 }
 
-void plan_patch_settle(plan_places *places, bool is_last)
+void lochi_plan_patch_settle(plan_places *places, bool is_last)
 {
     for (plan_patch **link = &places->retired; *link;) {
         plan_patch *patch = *link;
-        const bool has_passed = is_last ? patch_wait(patch) : plan_wait_has_passed(&patch->wait);
+        const bool has_passed = is_last ? patch_wait(patch) : lochi_plan_wait_has_passed(&patch->wait);
         if (!has_passed && !is_last) {
             link = &patch->next;
             continue;

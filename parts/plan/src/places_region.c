@@ -28,7 +28,7 @@ static void region_look(plan_region *region, uint32_t from)
     }
 }
 
-bool plan_region_grow(loch_allocator *pool, plan_region *region, uint32_t units)
+bool lochi_plan_region_grow(loch_allocator *pool, plan_region *region, uint32_t units)
 {
     const uint32_t before = region->units, end = before + units;
     if (units > region->units_max - before) return false;
@@ -57,26 +57,26 @@ static bool region_take_growable(loch_allocator *pool, loch_request *request, ui
     out->unit = per_unit * granule;
     out->first = (granules - units * per_unit) * granule;
     out->units_max = REGION_UNITS_LATER * units;
-    out->lent = plan_alloc(out->units_max, sizeof *out->lent);
-    out->marks = plan_alloc(out->units_max + 1, sizeof *out->marks);
+    out->lent = lochi_plan_alloc(out->units_max, sizeof *out->lent);
+    out->marks = lochi_plan_alloc(out->units_max + 1, sizeof *out->marks);
     request->bytes = out->first;
     void *base = NULL;
     if (out->lent && out->marks &&
         loch_pool_alloc_growable(pool, out->first + out->units_max * out->unit, request, &base) == LOCH_OK) {
         out->base = base;
         out->grown = out->first;
-        if (plan_region_grow(pool, out, units)) return true;
+        if (lochi_plan_region_grow(pool, out, units)) return true;
         (void)!loch_allocator_free(pool, base);
     }
     request->bytes = bytes;
-    plan_free(out->lent);
-    plan_free(out->marks);
+    lochi_plan_free(out->lent);
+    lochi_plan_free(out->marks);
     *out = (plan_region){.base = NULL};
     return false;
 }
 
-loch_status plan_region_create(loch_allocator *pool, uint64_t bytes, uint64_t alignment, loch_stream *stream,
-                               plan_region *out)
+loch_status lochi_plan_region_create(loch_allocator *pool, uint64_t bytes, uint64_t alignment, loch_stream *stream,
+                                     plan_region *out)
 {
     loch_device *device = loch_allocator_get_device(pool);
     loch_device_properties properties = {.size = sizeof properties};
@@ -100,12 +100,12 @@ loch_status plan_region_create(loch_allocator *pool, uint64_t bytes, uint64_t al
     return LOCH_OK;
 }
 
-void plan_region_destroy(loch_allocator *pool, plan_region *region)
+void lochi_plan_region_destroy(loch_allocator *pool, plan_region *region)
 {
     (void)!loch_allocator_free(pool, region->base);
     loch_stream_release(region->stream);
-    plan_free(region->lent);
-    plan_free(region->marks);
+    lochi_plan_free(region->lent);
+    lochi_plan_free(region->marks);
 }
 
 /* Returns the end of the memory of a region that something uses. */
@@ -124,7 +124,7 @@ static uintptr_t region_end(const plan_places *places, const plan_region *region
     return end;
 }
 
-void plan_places_shrink(plan_places *places)
+void lochi_plan_places_shrink(plan_places *places)
 {
     for (size_t k = 0; k < places->regions_count; k++) {
         plan_region *region = &places->regions[k];

@@ -7,22 +7,22 @@
 #include <inttypes.h>
 #include <string.h>
 
-loch_plan *plan_create_empty(size_t count)
+loch_plan *lochi_plan_create_empty(size_t count)
 {
-    loch_plan *plan = plan_alloc(1, sizeof *plan);
+    loch_plan *plan = lochi_plan_alloc(1, sizeof *plan);
     if (!plan) return NULL;
     plan->info = (loch_plan_info){.size = sizeof plan->info, .count = count};
-    plan->offsets = plan_alloc(count, sizeof *plan->offsets);
+    plan->offsets = lochi_plan_alloc(count, sizeof *plan->offsets);
     if (plan->offsets) return plan;
-    plan_free(plan);
+    lochi_plan_free(plan);
     return NULL;
 }
 
 void loch_plan_destroy(loch_plan *plan)
 {
     if (!plan) return;
-    plan_free(plan->offsets);
-    plan_free(plan);
+    lochi_plan_free(plan->offsets);
+    lochi_plan_free(plan);
 }
 
 static loch_status plan_read_options(const loch_plan_options *options, loch_plan_options *out)
@@ -43,13 +43,13 @@ loch_status loch_plan_create(const loch_plan_problem *problem, const loch_plan_o
     loch_plan_options read;
     if (!out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "there is no place for the plan");
     *out = NULL;
-    loch_status status = plan_problem_check(problem);
+    loch_status status = lochi_plan_problem_check(problem);
     if (status == LOCH_OK) status = plan_read_options(options, &read);
     if (status != LOCH_OK) return status;
-    loch_plan *plan = plan_create_empty(problem->count);
+    loch_plan *plan = lochi_plan_create_empty(problem->count);
     if (!plan) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no memory for a plan");
-    plan->info.fingerprint = plan_problem_fingerprint(problem);
-    status = plan_make(problem, &read, plan);
+    plan->info.fingerprint = lochi_plan_problem_fingerprint(problem);
+    status = lochi_plan_make(problem, &read, plan);
     if (status != LOCH_OK) {
         loch_plan_destroy(plan);
         return status;
@@ -77,15 +77,15 @@ loch_status loch_plan_check(const loch_plan *plan, const loch_plan_problem *prob
 {
     uint64_t height, bound;
     if (!plan) return loch_error_set(LOCH_E_INVALID, NULL, 0, "there is no plan to check");
-    loch_status status = plan_problem_check(problem);
+    loch_status status = lochi_plan_problem_check(problem);
     if (status != LOCH_OK) return status;
-    if (plan->info.count != problem->count || plan->info.fingerprint != plan_problem_fingerprint(problem))
+    if (plan->info.count != problem->count || plan->info.fingerprint != lochi_plan_problem_fingerprint(problem))
         return loch_error_set(LOCH_E_NOT_FOUND, NULL, 0,
                               "the plan is of another problem: %zu buffers with fingerprint %016" PRIx64,
                               plan->info.count, plan->info.fingerprint);
-    status = plan_check_offsets(problem, plan->offsets, &height);
+    status = lochi_plan_check_offsets(problem, plan->offsets, &height);
     if (status != LOCH_OK) return status;
-    if (!plan_problem_bound(problem, &bound))
+    if (!lochi_plan_problem_bound(problem, &bound))
         return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no memory to check a plan");
     const loch_plan_info *info = &plan->info;
     if (height != info->height || info->lower_bound > height || info->lower_bound < bound ||

@@ -11,6 +11,6 @@ struct loch_plan {
 };
 
 /* Makes an empty plan for `count` buffers. NULL without memory. */
-loch_plan *plan_create_empty(size_t count);
+loch_plan *lochi_plan_create_empty(size_t count);
 
 #endif

@@ -9,7 +9,7 @@
 #define PLANNED_TRIM_SHARE 64 /* of the plan's memory: less unused memory of the pool is not given back */
 #define PLANNED_TIME_NS UINT64_C(100000000)
 
-_Thread_local char planned_mark __attribute__((tls_model("initial-exec"), visibility("hidden")));
+_Thread_local char lochi_planned_mark __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 static void planned_end(void *self)
 {
@@ -17,14 +17,14 @@ static void planned_end(void *self)
     while (planned->places) {
         plan_places *places = planned->places;
         planned->places = places->next;
-        plan_places_destroy(places);
+        lochi_plan_places_destroy(places);
     }
-    plan_log_clear(&planned->log);
-    plan_free(atomic_load_explicit(&planned->tags, memory_order_relaxed));
+    lochi_plan_log_clear(&planned->log);
+    lochi_plan_free(atomic_load_explicit(&planned->tags, memory_order_relaxed));
     loch_allocator_release(planned->side);
     loch_allocator_release(planned->pool);
     pthread_mutex_destroy(&planned->lock);
-    plan_free(planned);
+    lochi_plan_free(planned);
 }
 
 /* --- the interface --- */
@@ -60,16 +60,16 @@ static loch_status planned_fill(loch_planned *planned, loch_allocator *pool, con
                                     .kind = "planned",
                                     .traits = (loch_allocator_get_traits(planned->side) | LOCH_TRAIT_TRACKS_SIZES) &
                                               ~(uint32_t)LOCH_TRAIT_ZEROES,
-                                    .alloc = planned_alloc,
-                                    .free = planned_free,
+                                    .alloc = lochi_planned_alloc,
+                                    .free = lochi_planned_free,
                                     .destroy = planned_end,
-                                    .find = planned_find,
-                                    .walk = planned_walk,
-                                    .record_use = planned_record_use,
-                                    .get_stats = planned_get_stats,
-                                    .new_segment = planned_new_segment,
-                                    .trim = planned_trim,
-                                    .get_attributes = planned_get_attributes};
+                                    .find = lochi_planned_find,
+                                    .walk = lochi_planned_walk,
+                                    .record_use = lochi_planned_record_use,
+                                    .get_stats = lochi_planned_get_stats,
+                                    .new_segment = lochi_planned_new_segment,
+                                    .trim = lochi_planned_trim,
+                                    .get_attributes = lochi_planned_get_attributes};
     return loch_allocator_create(device, name, &ops, planned, &planned->allocator);
 }
 
@@ -82,14 +82,14 @@ loch_status loch_planned_create(loch_allocator *pool, const char *name, const lo
     loch_planned_options read;
     loch_status status = planned_read_options(options, &read);
     if (status != LOCH_OK) return status;
-    loch_planned *planned = plan_alloc(1, sizeof *planned);
+    loch_planned *planned = lochi_plan_alloc(1, sizeof *planned);
     if (!planned) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a planned pool");
     planned->options = read;
     planned->is_shared = read.threads == LOCH_PLANNED_ALL_THREADS;
     planned->steps_wanted = read.record_steps;
     planned->patience = PLANNED_PATIENCE;
-    atomic_init(&planned->owner, (uintptr_t)&planned_mark);
-    planned_start_recording(planned);
+    atomic_init(&planned->owner, (uintptr_t)&lochi_planned_mark);
+    lochi_planned_start_recording(planned);
     pthread_mutex_init(&planned->lock, NULL);
     status = planned_fill(planned, pool, name ? name : "planned");
     if (status == LOCH_OK)
@@ -115,7 +115,7 @@ static void planned_begin_step(plan_places *places)
     uint32_t next = 0;
     for (uint32_t i = places->steps; i-- > 0;)
         if (places->step_begins[i] >= places->position) next = places->step_begins[i];
-    if (places->steps && next != places->position) plan_places_move(places, next);
+    if (places->steps && next != places->position) lochi_plan_places_move(places, next);
     places->misses = 0;
 }
 
@@ -135,8 +135,8 @@ static void planned_trim_unused(loch_planned *planned)
     const bool is_much = grown - height > height / PLANNED_TRIM_SHARE;
     if (is_much) {
         planned_guard(planned);
-        plan_places_settle(planned->places);
-        plan_places_shrink(planned->places);
+        lochi_plan_places_settle(planned->places);
+        lochi_plan_places_shrink(planned->places);
         planned_unguard(planned);
     }
     loch_pool_info info = {.size = sizeof info};
@@ -148,17 +148,17 @@ static void planned_trim_unused(loch_planned *planned)
 loch_status loch_planned_step(loch_planned *planned)
 {
     if (!planned) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a step needs a planned pool");
-    atomic_store_explicit(&planned->owner, (uintptr_t)&planned_mark, memory_order_relaxed);
+    atomic_store_explicit(&planned->owner, (uintptr_t)&lochi_planned_mark, memory_order_relaxed);
     (void)planned_enter(planned);
     planned->is_marked = true;
     if (planned->places) planned_begin_step(planned->places);
-    planned_reap(planned);
+    lochi_planned_reap(planned);
     planned_trim_unused(planned);
     if (planned->is_recording) {
-        if (!plan_log_step(&planned->log))
-            planned_stop_recording(planned);
+        if (!lochi_plan_log_step(&planned->log))
+            lochi_planned_stop_recording(planned);
         else if (planned->log.steps_count > planned->steps_wanted)
-            planned_make_marked(planned);
+            lochi_planned_make_marked(planned);
     }
     planned_leave(planned);
     return LOCH_OK;
@@ -170,7 +170,7 @@ loch_status loch_planned_record(loch_planned *planned)
     if (planned_enter(planned)) {
         planned->steps_wanted = planned->options.record_steps;
         planned->patience = PLANNED_PATIENCE;
-        planned_start_recording(planned);
+        lochi_planned_start_recording(planned);
     } else {
         return loch_error_set(LOCH_E_INVALID, NULL, 0, "only the thread that the plan serves can record");
     }

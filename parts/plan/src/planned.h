@@ -30,7 +30,7 @@ struct loch_planned {
     /* what every call uses */
     plan_places *quick;     /* `places` for the shortest way: one thread, nothing is recorded; NULL otherwise */
     plan_places *places;    /* newest plan; older ones that have live blocks follow in its list */
-    atomic_uintptr_t owner; /* &planned_mark of the thread */
+    atomic_uintptr_t owner; /* &lochi_planned_mark of the thread */
     loch_stream *default_stream;
     bool is_shared; /* LOCH_PLANNED_ALL_THREADS */
     bool is_recording;
@@ -61,7 +61,7 @@ struct loch_planned {
 };
 
 /* Stands for the calling thread by its address. */
-extern _Thread_local char planned_mark __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern _Thread_local char lochi_planned_mark __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 static inline uint64_t planned_get(const planned_figure *figure)
 {
@@ -77,7 +77,7 @@ static inline void planned_set(planned_figure *figure, uint64_t value)
 static inline bool planned_enter(loch_planned *planned)
 {
     if (!planned->is_shared)
-        return atomic_load_explicit(&planned->owner, memory_order_relaxed) == (uintptr_t)&planned_mark;
+        return atomic_load_explicit(&planned->owner, memory_order_relaxed) == (uintptr_t)&lochi_planned_mark;
     pthread_mutex_lock(&planned->lock);
     return true;
 }
@@ -101,16 +101,16 @@ static inline void planned_unguard(loch_planned *planned)
 }
 
 /* Sums the allocations and the live blocks of all plans; the lock is held, or the caller is the owner. */
-void planned_sum_plans(const loch_planned *planned, uint64_t *allocs, uint64_t *live);
+void lochi_planned_sum_plans(const loch_planned *planned, uint64_t *allocs, uint64_t *live);
 
 /* Sums the blocks of plans and of the pool. */
-uint64_t planned_sum_blocks(const loch_planned *planned);
+uint64_t lochi_planned_sum_blocks(const loch_planned *planned);
 
 /* Sums the bytes of live blocks of plans. */
-uint64_t planned_sum_requested(const loch_planned *planned);
+uint64_t lochi_planned_sum_requested(const loch_planned *planned);
 
 /* Chooses the shortest way. Called by the owner after a change of what it depends on. */
-void planned_choose(loch_planned *planned);
+void lochi_planned_choose(loch_planned *planned);
 
 /* Makes the next allocation of the plan look at the peaks. */
 static inline void planned_reset_marks(loch_planned *planned)
@@ -120,38 +120,38 @@ static inline void planned_reset_marks(loch_planned *planned)
 }
 
 /* Begins a recording. */
-void planned_start_recording(loch_planned *planned);
+void lochi_planned_start_recording(loch_planned *planned);
 
 /* Ends a recording without a plan. */
-void planned_stop_recording(loch_planned *planned);
+void lochi_planned_stop_recording(loch_planned *planned);
 
 /* Adds an allocation to the recording; makes a plan if the program marks no steps and its period was found. */
-void planned_log_alloc(loch_planned *planned, const plan_key *key, const void *address);
+void lochi_planned_log_alloc(loch_planned *planned, const plan_key *key, const void *address);
 
 /* Notes a deviation, and begins a new recording when there are too many of them. */
-void planned_deviate(loch_planned *planned);
+void lochi_planned_deviate(loch_planned *planned);
 
 /* Makes a plan of the marked steps. */
-void planned_make_marked(loch_planned *planned);
+void lochi_planned_make_marked(loch_planned *planned);
 
 /* Gives the newest plan back if it has no live block. Returns whether that was so. */
-bool planned_drop(loch_planned *planned);
+bool lochi_planned_drop(loch_planned *planned);
 
 /* Gives old plans back that have no live block. */
-void planned_reap(loch_planned *planned);
+void lochi_planned_reap(loch_planned *planned);
 
 /* Finds the live slot at an address. LOCH_OK with a NULL `*in`: the address is not in the memory of a plan. */
-loch_status planned_find_slot(const loch_planned *planned, const void *address, plan_places **in, uint32_t *out);
+loch_status lochi_planned_find_slot(const loch_planned *planned, const void *address, plan_places **in, uint32_t *out);
 
 /* Functions of the allocator. */
-loch_status planned_alloc(void *self, const loch_request *request, void **out);
-loch_status planned_free(void *self, void *address, size_t bytes, loch_stream *stream);
-loch_status planned_record_use(void *self, void *address, loch_stream *stream);
-loch_status planned_find(void *self, const void *address, loch_block *out);
-loch_status planned_walk(void *self, loch_block_visitor *visitor, void *user);
-loch_status planned_get_stats(void *self, loch_tag tag, loch_stats *out);
-void planned_new_segment(void *self);
-loch_status planned_trim(void *self, size_t keep_bytes, size_t *released);
-loch_attributes planned_get_attributes(void *self);
+loch_status lochi_planned_alloc(void *self, const loch_request *request, void **out);
+loch_status lochi_planned_free(void *self, void *address, size_t bytes, loch_stream *stream);
+loch_status lochi_planned_record_use(void *self, void *address, loch_stream *stream);
+loch_status lochi_planned_find(void *self, const void *address, loch_block *out);
+loch_status lochi_planned_walk(void *self, loch_block_visitor *visitor, void *user);
+loch_status lochi_planned_get_stats(void *self, loch_tag tag, loch_stats *out);
+void lochi_planned_new_segment(void *self);
+loch_status lochi_planned_trim(void *self, size_t keep_bytes, size_t *released);
+loch_attributes lochi_planned_get_attributes(void *self);
 
 #endif

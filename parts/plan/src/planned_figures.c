@@ -20,19 +20,19 @@ static void planned_describe(const plan_places *places, uint32_t index, loch_blo
     if (PLAN_LOAD(slot->flags) & PLAN_ODD) out->tag = (loch_tag)PLAN_LOAD(places->odds[index].tag);
 }
 
-loch_status planned_find(void *self, const void *address, loch_block *out)
+loch_status lochi_planned_find(void *self, const void *address, loch_block *out)
 {
     loch_planned *planned = self;
     plan_places *places;
     uint32_t slot = PLAN_NONE;
     pthread_mutex_lock(&planned->lock);
-    const loch_status status = planned_find_slot(planned, address, &places, &slot);
+    const loch_status status = lochi_planned_find_slot(planned, address, &places, &slot);
     if (status == LOCH_OK && places) planned_describe(places, slot, out);
     pthread_mutex_unlock(&planned->lock);
     return status == LOCH_OK && !places ? loch_allocator_find(planned->side, address, out) : status;
 }
 
-loch_status planned_walk(void *self, loch_block_visitor *visitor, void *user)
+loch_status lochi_planned_walk(void *self, loch_block_visitor *visitor, void *user)
 {
     loch_planned *planned = self;
     loch_status status = LOCH_OK;
@@ -48,7 +48,7 @@ loch_status planned_walk(void *self, loch_block_visitor *visitor, void *user)
     return status == LOCH_OK ? loch_allocator_walk(planned->side, visitor, user) : status;
 }
 
-void planned_sum_plans(const loch_planned *planned, uint64_t *allocs, uint64_t *live)
+void lochi_planned_sum_plans(const loch_planned *planned, uint64_t *allocs, uint64_t *live)
 {
     *allocs = planned_get(&planned->old_allocs);
     *live = 0;
@@ -58,14 +58,14 @@ void planned_sum_plans(const loch_planned *planned, uint64_t *allocs, uint64_t *
     }
 }
 
-uint64_t planned_sum_blocks(const loch_planned *planned)
+uint64_t lochi_planned_sum_blocks(const loch_planned *planned)
 {
     uint64_t allocs, live;
-    planned_sum_plans(planned, &allocs, &live);
+    lochi_planned_sum_plans(planned, &allocs, &live);
     return live + planned_get(&planned->side_allocs) - planned_get(&planned->side_frees);
 }
 
-uint64_t planned_sum_requested(const loch_planned *planned)
+uint64_t lochi_planned_sum_requested(const loch_planned *planned)
 {
     return planned_get(&planned->requested) - planned_get(&planned->remote_bytes);
 }
@@ -86,7 +86,7 @@ static loch_status planned_get_tag_stats(const loch_planned *planned, loch_tag t
     return LOCH_OK;
 }
 
-loch_status planned_get_stats(void *self, loch_tag tag, loch_stats *out)
+loch_status lochi_planned_get_stats(void *self, loch_tag tag, loch_stats *out)
 {
     loch_planned *planned = self;
     if (tag) return planned_get_tag_stats(planned, tag, out);
@@ -95,9 +95,9 @@ loch_status planned_get_stats(void *self, loch_tag tag, loch_stats *out)
     if (status != LOCH_OK) return status;
     uint64_t allocs, live;
     pthread_mutex_lock(&planned->lock);
-    planned_sum_plans(planned, &allocs, &live);
+    lochi_planned_sum_plans(planned, &allocs, &live);
     pthread_mutex_unlock(&planned->lock);
-    const uint64_t requested = planned_sum_requested(planned);
+    const uint64_t requested = lochi_planned_sum_requested(planned);
     const uint64_t side_allocs = planned_get(&planned->side_allocs), side_frees = planned_get(&planned->side_frees);
     *out = (loch_stats){.size = out->size,
                         .allocs = allocs + side_allocs,
@@ -123,7 +123,7 @@ loch_status planned_get_stats(void *self, loch_tag tag, loch_stats *out)
     return LOCH_OK;
 }
 
-void planned_new_segment(void *self)
+void lochi_planned_new_segment(void *self)
 {
     loch_planned *planned = self;
     planned_tag *tags = atomic_load_explicit(&planned->tags, memory_order_acquire);
@@ -133,21 +133,21 @@ void planned_new_segment(void *self)
         planned_set(&tags[i].largest, 0);
     }
     pthread_mutex_lock(&planned->lock);
-    const uint64_t requested = planned_sum_requested(planned);
+    const uint64_t requested = lochi_planned_sum_requested(planned);
     planned_set(&planned->peak_requested, requested + planned_get(&planned->side_requested));
     planned_set(&planned->peak_allocated, requested + planned_get(&planned->side_allocated));
-    planned_set(&planned->peak_blocks, planned_sum_blocks(planned));
+    planned_set(&planned->peak_blocks, lochi_planned_sum_blocks(planned));
     planned_set(&planned->largest, 0);
     planned_reset_marks(planned);
     pthread_mutex_unlock(&planned->lock);
 }
 
-loch_status planned_trim(void *self, size_t keep_bytes, size_t *released)
+loch_status lochi_planned_trim(void *self, size_t keep_bytes, size_t *released)
 {
     return loch_allocator_trim(((loch_planned *)self)->pool, keep_bytes, released);
 }
 
-loch_attributes planned_get_attributes(void *self)
+loch_attributes lochi_planned_get_attributes(void *self)
 {
     return loch_allocator_get_attributes(((loch_planned *)self)->pool);
 }
@@ -161,7 +161,7 @@ loch_status loch_planned_get_info(loch_planned *planned, loch_planned_info *out)
                               .plans = planned_get(&planned->plans),
                               .status = atomic_load_explicit(&planned->status, memory_order_relaxed)};
     pthread_mutex_lock(&planned->lock);
-    planned_sum_plans(planned, &info.served, &info.blocks);
+    lochi_planned_sum_plans(planned, &info.served, &info.blocks);
     const plan_places *places = planned->places;
     if (places) {
         info.period = places->count;
@@ -175,7 +175,7 @@ loch_status loch_planned_get_info(loch_planned *planned, loch_planned_info *out)
         for (size_t i = 0; i < places->waits_count; i++)
             info.waiting += places->waits[i].is_freed;
     const uintptr_t owner = atomic_load_explicit(&planned->owner, memory_order_relaxed);
-    if (planned->is_shared || owner == (uintptr_t)&planned_mark) info.recorded = planned->log.count;
+    if (planned->is_shared || owner == (uintptr_t)&lochi_planned_mark) info.recorded = planned->log.count;
     pthread_mutex_unlock(&planned->lock);
     const size_t size = out->size;
     info.size = size;

@@ -9,7 +9,7 @@
 #define PLANNED_STEPS_MAX 1024 /* steps to record after plans that could not be made */
 #define PLANNED_FRESH_STEPS 8 /* steps until the blocks of the recorded steps are freed and their streams have passed */
 
-void planned_choose(loch_planned *planned)
+void lochi_planned_choose(loch_planned *planned)
 {
     planned->quick = planned->is_shared || planned->is_recording ? NULL : planned->places;
 }
@@ -18,58 +18,58 @@ void planned_choose(loch_planned *planned)
 static uint64_t planned_count_served(const loch_planned *planned)
 {
     uint64_t allocs, live;
-    planned_sum_plans(planned, &allocs, &live);
+    lochi_planned_sum_plans(planned, &allocs, &live);
     return allocs;
 }
 
-void planned_reap(loch_planned *planned)
+void lochi_planned_reap(loch_planned *planned)
 {
     if (!planned->places) return;
     planned_guard(planned);
     for (plan_places **link = &planned->places->next; *link;) {
         plan_places *places = *link;
-        plan_places_settle(places);
+        lochi_plan_places_settle(places);
         if (places->live || places->retired) {
             link = &places->next;
             continue;
         }
         *link = places->next;
         planned_set(&planned->old_allocs, planned_get(&planned->old_allocs) + plan_places_served(places));
-        plan_places_destroy(places);
+        lochi_plan_places_destroy(places);
     }
     planned_unguard(planned);
 }
 
-bool planned_drop(loch_planned *planned)
+bool lochi_planned_drop(loch_planned *planned)
 {
     plan_places *places = planned->places;
     if (!places) return false;
     planned_guard(planned);
-    plan_places_settle(places);
+    lochi_plan_places_settle(places);
     const bool is_empty = !places->live && !places->retired;
     if (is_empty) {
         planned->places = places->next;
         planned_set(&planned->old_allocs, planned_get(&planned->old_allocs) + plan_places_served(places));
-        planned_choose(planned);
+        lochi_planned_choose(planned);
     }
     planned_unguard(planned);
-    if (is_empty) plan_places_destroy(places);
+    if (is_empty) lochi_plan_places_destroy(places);
     return is_empty;
 }
 
-void planned_start_recording(loch_planned *planned)
+void lochi_planned_start_recording(loch_planned *planned)
 {
-    plan_log_clear(&planned->log);
+    lochi_plan_log_clear(&planned->log);
     planned->look_at = PLANNED_FIRST_LOOK;
     planned->is_recording = true;
-    planned_choose(planned);
+    lochi_planned_choose(planned);
 }
 
-void planned_stop_recording(loch_planned *planned)
+void lochi_planned_stop_recording(loch_planned *planned)
 {
-    plan_log_clear(&planned->log);
+    lochi_plan_log_clear(&planned->log);
     planned->is_recording = false;
-    planned_choose(planned);
+    lochi_planned_choose(planned);
 }
 
 /* Tells whether a stream of the log is being captured: its memory would belong to the graph. */
@@ -107,10 +107,10 @@ static bool planned_make(loch_planned *planned, plan_source *source)
     source->alignment = planned->alignment;
     source->time_limit_ns = planned->options.time_limit_ns;
     if (planned->options.renewal == LOCH_PLANNED_MENDED)
-        (void)planned_drop(planned); /* its memory serves the new plan */
-    planned_trim_pool(planned);      /* so that the plan gets memory in pieces of its size */
+        (void)lochi_planned_drop(planned); /* its memory serves the new plan */
+    planned_trim_pool(planned);            /* so that the plan gets memory in pieces of its size */
     plan_places *places = NULL;
-    const loch_status status = plan_places_create(source, &places);
+    const loch_status status = lochi_plan_places_create(source, &places);
     atomic_store_explicit(&planned->status, status, memory_order_relaxed);
     if (status != LOCH_OK) {
         if (planned->steps_wanted < PLANNED_STEPS_MAX) planned->steps_wanted *= 2;
@@ -122,7 +122,7 @@ static bool planned_make(loch_planned *planned, plan_source *source)
     places->next = planned->places;
     planned->places = places;
     planned_unguard(planned);
-    planned_reap(planned);
+    lochi_planned_reap(planned);
     planned_reset_marks(planned);
     planned->judged = 0;
     planned->judged_at = planned_count_served(planned);
@@ -132,7 +132,7 @@ static bool planned_make(loch_planned *planned, plan_source *source)
 }
 
 /* Makes a plan of the marked steps. The last complete step tells when blocks of the one before were freed. */
-void planned_make_marked(loch_planned *planned)
+void lochi_planned_make_marked(loch_planned *planned)
 {
     const plan_log *log = &planned->log;
     const size_t count = log->steps_count, end = count - 2;
@@ -156,9 +156,9 @@ void planned_make_marked(loch_planned *planned)
         source.before = log->steps[end - 2 * best];
     if (best == 1 && log->count - log->steps[end] == source.period) source.after = log->steps[end];
     if (source.period && planned_make(planned, &source))
-        planned_stop_recording(planned);
+        lochi_planned_stop_recording(planned);
     else
-        planned_start_recording(planned);
+        lochi_planned_start_recording(planned);
 }
 
 /* Looks for the period of a program that marks no steps, and makes a plan. */
@@ -167,7 +167,7 @@ static void planned_look(loch_planned *planned)
     const plan_log *log = &planned->log;
     planned->look_at = log->count + log->count / 4;
     if (planned_is_captured(log)) return;
-    const size_t period = plan_log_find_period(log);
+    const size_t period = lochi_plan_log_find_period(log);
     if (!period) return;
     size_t begin = log->count - 2 * period, periods = 1;
     if (planned_sum_long(log, begin, period) > planned_sum_long(log, begin - period, 2 * period)) {
@@ -179,10 +179,10 @@ static void planned_look(loch_planned *planned)
                           .before = PLAN_NONE,
                           .after = periods == 1 ? begin + period : PLAN_NONE,
                           .position = (uint32_t)(period % (periods * period))};
-    if (planned_make(planned, &source)) planned_stop_recording(planned);
+    if (planned_make(planned, &source)) lochi_planned_stop_recording(planned);
 }
 
-void planned_deviate(loch_planned *planned)
+void lochi_planned_deviate(loch_planned *planned)
 {
     planned_set(&planned->deviations, planned_get(&planned->deviations) + 1);
     if (++planned->judged < planned->patience || planned->is_recording) return;
@@ -194,15 +194,15 @@ void planned_deviate(loch_planned *planned)
         planned->patience = PLANNED_PATIENCE;
     } else if (planned->options.renewal == LOCH_PLANNED_MENDED) {
         if (planned->patience < PLANNED_PATIENCE_MAX) planned->patience *= 2;
-        planned_start_recording(planned);
+        lochi_planned_start_recording(planned);
     }
 }
 
-void planned_log_alloc(loch_planned *planned, const plan_key *key, const void *address)
+void lochi_planned_log_alloc(loch_planned *planned, const plan_key *key, const void *address)
 {
     plan_log *log = &planned->log;
-    if (log->count >= planned->options.record_max || !plan_log_alloc(log, key, address)) {
-        planned_stop_recording(planned);
+    if (log->count >= planned->options.record_max || !lochi_plan_log_alloc(log, key, address)) {
+        lochi_planned_stop_recording(planned);
         atomic_store_explicit(&planned->status, LOCH_E_LIMIT, memory_order_relaxed);
     } else if (!planned->is_marked && log->count >= planned->look_at) {
         planned_look(planned);

@@ -22,7 +22,7 @@ static void planned_raise(planned_figure *figure, uint64_t value)
 /* Raises the peaks, and computes up to where the next allocations of the plan need not look at them. */
 static __attribute__((noinline)) loch_status planned_raise_peaks(loch_planned *planned, uint64_t live)
 {
-    const uint64_t blocks = planned_sum_blocks(planned), of_plans = planned_sum_requested(planned);
+    const uint64_t blocks = lochi_planned_sum_blocks(planned), of_plans = lochi_planned_sum_requested(planned);
     const uint64_t requested = of_plans + planned_get(&planned->side_requested);
     planned_raise(&planned->peak_blocks, blocks);
     planned_raise(&planned->peak_requested, requested);
@@ -57,12 +57,12 @@ static planned_tag *planned_require_tag(loch_planned *planned, loch_tag tag)
 {
     planned_tag *tags = atomic_load_explicit(&planned->tags, memory_order_acquire);
     if (!tags) {
-        tags = plan_alloc(LOCH_TAG_COUNT_MAX, sizeof *tags);
+        tags = lochi_plan_alloc(LOCH_TAG_COUNT_MAX, sizeof *tags);
         planned_tag *none = NULL;
         /* Release: another thread sees the zeros. */
         if (tags && !atomic_compare_exchange_strong_explicit(&planned->tags, &none, tags, memory_order_acq_rel,
                                                              memory_order_acquire)) {
-            plan_free(tags);
+            lochi_plan_free(tags);
             tags = none;
         }
     }
@@ -100,10 +100,10 @@ static void planned_count_side(loch_planned *planned, const loch_block *block)
     planned_add(&planned->side_allocs, 1);
     planned_add(&planned->side_requested, block->requested_bytes);
     planned_add(&planned->side_allocated, block->allocated_bytes);
-    const uint64_t of_plans = planned_sum_requested(planned);
+    const uint64_t of_plans = lochi_planned_sum_requested(planned);
     planned_raise(&planned->peak_requested, of_plans + planned_get(&planned->side_requested));
     planned_raise(&planned->peak_allocated, of_plans + planned_get(&planned->side_allocated));
-    planned_raise(&planned->peak_blocks, planned_sum_blocks(planned));
+    planned_raise(&planned->peak_blocks, lochi_planned_sum_blocks(planned));
     planned_raise(&planned->largest, block->requested_bytes);
     planned_reset_marks(planned);
 }
@@ -123,18 +123,18 @@ static void *planned_serve(loch_planned *planned, const loch_request *request)
     } else {
         bool deviates;
         planned_guard(planned); /* other threads may read the slot of a guest */
-        if (places->waits_count || places->remote != PLAN_NONE || places->retired) plan_places_settle(places);
-        address = plan_places_serve(places, &key, request->tag, &deviates);
+        if (places->waits_count || places->remote != PLAN_NONE || places->retired) lochi_plan_places_settle(places);
+        address = lochi_plan_places_serve(places, &key, request->tag, &deviates);
         planned_unguard(planned);
         if (deviates)
-            planned_deviate(planned);
+            lochi_planned_deviate(planned);
         else if (!address)
             planned_set(&planned->left, planned_get(&planned->left) + 1);
     }
     if (!address) return NULL;
     (void)planned_count_alloc(planned, planned->places->live, request->bytes);
     planned_count_tag(planned, request->tag, request->bytes);
-    if (planned->is_recording) planned_log_alloc(planned, &key, address);
+    if (planned->is_recording) lochi_planned_log_alloc(planned, &key, address);
     return address;
 }
 
@@ -154,8 +154,8 @@ static loch_status planned_ask_pool(loch_planned *planned, const loch_request *r
     if (__builtin_expect(!planned_is_short(status) || planned->options.renewal != LOCH_PLANNED_MENDED, 1))
         return status;
     if (!planned_enter(planned)) return status;
-    const bool is_dropped = planned_drop(planned);
-    if (is_dropped) planned_start_recording(planned);
+    const bool is_dropped = lochi_planned_drop(planned);
+    if (is_dropped) lochi_planned_start_recording(planned);
     planned_leave(planned);
     return is_dropped ? loch_allocator_alloc(planned->side, &inner, out) : status;
 }
@@ -177,12 +177,12 @@ static loch_status planned_fall_back(loch_planned *planned, const loch_request *
     pthread_mutex_unlock(&planned->lock);
     if (request->round_bytes > 1 || !planned_enter(planned)) return LOCH_OK;
     const plan_key key = {request->bytes, request->alignment, request->stream};
-    if (planned->is_recording) planned_log_alloc(planned, &key, *out);
+    if (planned->is_recording) lochi_planned_log_alloc(planned, &key, *out);
     planned_leave(planned);
     return LOCH_OK;
 }
 
-loch_status planned_alloc(void *self, const loch_request *request, void **out)
+loch_status lochi_planned_alloc(void *self, const loch_request *request, void **out)
 {
     loch_planned *planned = self;
     if (planned_enter(planned)) {
@@ -205,7 +205,7 @@ static inline bool planned_is_plain(const loch_request *request)
 /* Tells whether the calling thread is the owner, if only one thread can be. */
 static inline bool planned_is_owner(const loch_planned *planned)
 {
-    return atomic_load_explicit(&planned->owner, memory_order_relaxed) == (uintptr_t)&planned_mark;
+    return atomic_load_explicit(&planned->owner, memory_order_relaxed) == (uintptr_t)&lochi_planned_mark;
 }
 
 static __attribute__((noinline)) loch_status planned_alloc_slowly(loch_planned *planned, const loch_request *request,
@@ -232,18 +232,18 @@ loch_status loch_planned_alloc(loch_planned *planned, const loch_request *reques
 
 /* --- freeing --- */
 
-loch_status planned_find_slot(const loch_planned *planned, const void *address, plan_places **in, uint32_t *out)
+loch_status lochi_planned_find_slot(const loch_planned *planned, const void *address, plan_places **in, uint32_t *out)
 {
     *in = NULL;
     for (plan_places *places = planned->places; places; places = places->next) {
-        if (!plan_places_has(places, address)) continue;
-        const uint32_t slot = plan_places_find(places, address);
+        if (!lochi_plan_places_has(places, address)) continue;
+        const uint32_t slot = lochi_plan_places_find(places, address);
         if (slot != PLAN_NONE && PLAN_LOAD(places->slots[slot].state) == PLAN_LIVE) {
             *in = places;
             *out = slot;
             return LOCH_OK;
         }
-        if (plan_places_is_inside(places, address))
+        if (lochi_plan_places_is_inside(places, address))
             return loch_error_set(LOCH_E_INTERIOR, NULL, 0, "%p is inside a block, not at its start", address);
         if (slot != PLAN_NONE)
             return loch_error_set(LOCH_E_DOUBLE_FREE, NULL, 0, "the block at %p was freed already", address);
@@ -255,7 +255,7 @@ loch_status planned_find_slot(const loch_planned *planned, const void *address, 
 /* Adds the use of another stream to a block; waits on the host without memory for that. The lock is held. */
 static loch_status planned_share(plan_places *places, uint32_t slot, loch_stream *stream)
 {
-    if (stream == places->kinds[places->slots[slot].kind].stream || plan_places_share(places, slot, stream))
+    if (stream == places->kinds[places->slots[slot].kind].stream || lochi_plan_places_share(places, slot, stream))
         return LOCH_OK;
     return loch_stream_sync(stream);
 }
@@ -271,9 +271,9 @@ static loch_status planned_free_slot(loch_planned *planned, plan_places *places,
         planned_guard(planned);
         if (stream) status = planned_share(places, index, stream);
         if (status == LOCH_OK && slot->flags & PLAN_SHARED)
-            plan_places_free_shared(places, index);
+            lochi_plan_places_free_shared(places, index);
         else if (status == LOCH_OK)
-            plan_places_free_flagged(places, index);
+            lochi_plan_places_free_flagged(places, index);
         planned_unguard(planned);
         if (status != LOCH_OK) return status;
     } else {
@@ -320,7 +320,7 @@ static loch_status planned_free_side(loch_planned *planned, void *address, size_
     return status;
 }
 
-loch_status planned_free(void *self, void *address, size_t bytes, loch_stream *stream)
+loch_status lochi_planned_free(void *self, void *address, size_t bytes, loch_stream *stream)
 {
     loch_planned *planned = self;
     plan_places *places = NULL;
@@ -332,11 +332,11 @@ loch_status planned_free(void *self, void *address, size_t bytes, loch_stream *s
         slot = plan_places_expected(places, address);
     }
     if (!is_owner) pthread_mutex_lock(&planned->lock);
-    if (slot == PLAN_NONE) status = planned_find_slot(planned, address, &places, &slot);
+    if (slot == PLAN_NONE) status = lochi_planned_find_slot(planned, address, &places, &slot);
     if (status == LOCH_OK && slot != PLAN_NONE && bytes && bytes != plan_slot_bytes(places, slot))
         status = loch_error_set(LOCH_E_INVALID, NULL, 0, "the block at %p has %llu bytes, not %zu", address,
                                 (unsigned long long)plan_slot_bytes(places, slot), bytes);
-    if (status == LOCH_OK && is_owner && planned->is_recording) plan_log_free(&planned->log, address, stream);
+    if (status == LOCH_OK && is_owner && planned->is_recording) lochi_plan_log_free(&planned->log, address, stream);
     if (status == LOCH_OK && slot != PLAN_NONE)
         status = is_owner ? planned_free_slot(planned, places, slot, stream)
                           : planned_free_remote(planned, places, slot, stream);
@@ -369,18 +369,18 @@ loch_status loch_planned_free(loch_planned *planned, void *address)
     return LOCH_OK;
 }
 
-loch_status planned_record_use(void *self, void *address, loch_stream *stream)
+loch_status lochi_planned_record_use(void *self, void *address, loch_stream *stream)
 {
     loch_planned *planned = self;
     plan_places *places;
     uint32_t slot = PLAN_NONE;
     const bool is_owner = planned_enter(planned);
     if (!planned->is_shared) pthread_mutex_lock(&planned->lock);
-    loch_status status = planned_find_slot(planned, address, &places, &slot);
+    loch_status status = lochi_planned_find_slot(planned, address, &places, &slot);
     if (status == LOCH_OK && places && stream != places->kinds[places->slots[slot].kind].stream &&
-        !plan_places_share(places, slot, stream))
+        !lochi_plan_places_share(places, slot, stream))
         status = loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for the use of a stream");
-    if (status == LOCH_OK && is_owner && planned->is_recording) plan_log_share(&planned->log, address);
+    if (status == LOCH_OK && is_owner && planned->is_recording) lochi_plan_log_share(&planned->log, address);
     pthread_mutex_unlock(&planned->lock);
     return status == LOCH_OK && !places ? loch_allocator_record_use(planned->side, address, stream) : status;
 }

@@ -28,7 +28,7 @@ static loch_status buffer_check(const loch_plan_buffer *buffer, size_t index)
     return LOCH_OK;
 }
 
-loch_status plan_problem_check(const loch_plan_problem *problem)
+loch_status lochi_plan_problem_check(const loch_plan_problem *problem)
 {
     if (!problem || problem->size < sizeof *problem || (problem->count && !problem->buffers))
         return loch_error_set(LOCH_E_INVALID, NULL, 0, "a problem needs its size and its buffers");
@@ -58,7 +58,7 @@ static uint64_t problem_mix(uint64_t sum, uint64_t value)
     return sum ^ sum >> 32;
 }
 
-uint64_t plan_problem_fingerprint(const loch_plan_problem *problem)
+uint64_t lochi_plan_problem_fingerprint(const loch_plan_problem *problem)
 {
     uint64_t sum = problem_mix(1, problem->count);
     for (size_t i = 0; i < problem->count; i++) {
@@ -80,7 +80,7 @@ uint64_t plan_problem_fingerprint(const loch_plan_problem *problem)
 }
 
 /* State 2k is the time before gap k (or after the last one), state 2k + 1 is gap k. */
-bool plan_stretch_next(const loch_plan_buffer *buffer, uint32_t *state, plan_stretch *out)
+bool lochi_plan_stretch_next(const loch_plan_buffer *buffer, uint32_t *state, plan_stretch *out)
 {
     for (; *state <= 2 * buffer->gaps_count; ++*state) {
         const uint32_t k = *state / 2;
@@ -114,7 +114,7 @@ static int bound_compare(const void *a, const void *b)
     return (x->bytes > 0) - (y->bytes > 0);
 }
 
-bool plan_problem_bound(const loch_plan_problem *problem, uint64_t *out)
+bool lochi_plan_problem_bound(const loch_plan_problem *problem, uint64_t *out)
 {
     size_t count = 0;
     uint64_t most = 0;
@@ -122,15 +122,15 @@ bool plan_problem_bound(const loch_plan_problem *problem, uint64_t *out)
     for (size_t i = 0; i < problem->count; i++) {
         const loch_plan_buffer *buffer = &problem->buffers[i];
         const uint64_t top = buffer->bytes + (buffer->place ? buffer->offset : 0);
-        for (uint32_t state = 0; plan_stretch_next(buffer, &state, &stretch);)
+        for (uint32_t state = 0; lochi_plan_stretch_next(buffer, &state, &stretch);)
             count += 2;
         most = top > most ? top : most;
     }
-    bound_event *events = plan_alloc(count, sizeof *events);
+    bound_event *events = lochi_plan_alloc(count, sizeof *events);
     if (!events) return false;
     size_t at = 0;
     for (size_t i = 0; i < problem->count; i++)
-        for (uint32_t state = 0; plan_stretch_next(&problem->buffers[i], &state, &stretch);) {
+        for (uint32_t state = 0; lochi_plan_stretch_next(&problem->buffers[i], &state, &stretch);) {
             const int64_t bytes = (int64_t)(stretch.high - stretch.low);
             events[at++] = (bound_event){stretch.first, bytes};
             events[at++] = (bound_event){stretch.last, -bytes};
@@ -141,7 +141,7 @@ bool plan_problem_bound(const loch_plan_problem *problem, uint64_t *out)
         live += (uint64_t)events[i].bytes;
         most = live > most ? live : most;
     }
-    plan_free(events);
+    lochi_plan_free(events);
     *out = most;
     return true;
 }

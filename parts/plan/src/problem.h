@@ -16,14 +16,14 @@ typedef struct plan_stretch {
 } plan_stretch;
 
 /* Checks a problem. E_INVALID, E_OVERFLOW. */
-loch_status plan_problem_check(const loch_plan_problem *problem);
+loch_status lochi_plan_problem_check(const loch_plan_problem *problem);
 
 /* Returns a number that stands for the buffers of a problem. */
-uint64_t plan_problem_fingerprint(const loch_plan_problem *problem);
+uint64_t lochi_plan_problem_fingerprint(const loch_plan_problem *problem);
 
 /* Walks the stretches of a buffer: start with *state 0; returns false after the last one. Gaps in which no byte is in
  * use have no stretch. */
-bool plan_stretch_next(const loch_plan_buffer *buffer, uint32_t *state, plan_stretch *out);
+bool lochi_plan_stretch_next(const loch_plan_buffer *buffer, uint32_t *state, plan_stretch *out);
 
 /* Returns the alignment of a buffer, at least 1. */
 static inline uint64_t plan_alignment(const loch_plan_buffer *buffer)
@@ -40,6 +40,6 @@ static inline uint64_t plan_align(uint64_t value, uint64_t alignment)
 }
 
 /* Computes the height that no plan goes below, from live bytes and fixed offsets. False without memory. */
-bool plan_problem_bound(const loch_plan_problem *problem, uint64_t *out);
+bool lochi_plan_problem_bound(const loch_plan_problem *problem, uint64_t *out);
 
 #endif

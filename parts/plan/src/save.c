@@ -27,14 +27,14 @@ loch_status loch_plan_save(const loch_plan *plan, const char *path)
     LOCHI_NOT_CANCELLED;
     plan_sink sink;
     if (!plan || !path) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a plan and a path are needed to save it");
-    const loch_status status = plan_sink_open(path, &sink);
+    const loch_status status = lochi_plan_sink_open(path, &sink);
     if (status != LOCH_OK) return status;
     fprintf(sink.file, "loch-plan %d\nfingerprint %016" PRIx64 "\nbuffers %zu\nheight %" PRIu64 "\nbound %" PRIu64 "\n",
             SAVE_VERSION, plan->info.fingerprint, plan->info.count, plan->info.height, plan->info.lower_bound);
     for (size_t i = 0; i < plan->info.count; i++)
         fprintf(sink.file, "%" PRIu64 "\n", plan->offsets[i]);
     fputs("end\n", sink.file);
-    return plan_sink_close(&sink);
+    return lochi_plan_sink_close(&sink);
 }
 
 /* --- loading --- */
@@ -58,7 +58,7 @@ static bool save_take(save_reader *reader, const char *name, uint64_t *out)
     if (!end || strncmp(reader->at, name, length) != 0) return false;
     const char *number = reader->at + length;
     if (length && *number++ != ' ') return false;
-    if (!plan_text_number(number, end, out)) return false;
+    if (!lochi_plan_text_number(number, end, out)) return false;
     reader->at = end + 1;
     return true;
 }
@@ -92,7 +92,7 @@ static loch_status save_parse(save_reader *reader, size_t bytes, loch_plan **out
         return save_fail(reader, "the number of buffers is wrong");
     if (!save_take(reader, "height", &height)) return save_fail(reader, "the height is wrong");
     if (!save_take(reader, "bound", &bound) || bound > height) return save_fail(reader, "the bound is wrong");
-    *out = plan_create_empty((size_t)count);
+    *out = lochi_plan_create_empty((size_t)count);
     if (!*out) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the plan", reader->path);
     for (size_t i = 0; i < count; i++)
         if (!save_take(reader, "", &(*out)->offsets[i])) return save_fail(reader, "the offset is wrong");
@@ -112,12 +112,12 @@ loch_status loch_plan_load(const char *path, loch_plan **out)
     size_t bytes;
     if (!path || !out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a path and a place for the plan are needed");
     *out = NULL;
-    loch_status status = plan_text_read(path, &text, &bytes);
+    loch_status status = lochi_plan_text_read(path, &text, &bytes);
     if (status != LOCH_OK) return status;
     save_reader reader = {.path = path, .at = text};
     loch_plan *plan = NULL;
     status = save_parse(&reader, bytes, &plan);
-    plan_free(text);
+    lochi_plan_free(text);
     if (status == LOCH_OK)
         *out = plan;
     else

@@ -12,29 +12,29 @@
 #define NOISE_CHANGES 3    /* widths that differ from the best short search */
 #define NOISE_IDLE_MAX 300 /* short searches without a deeper one, before all widths are new */
 
-void plan_search_destroy(plan_search *s)
+void lochi_plan_search_destroy(plan_search *s)
 {
     if (!s) return;
-    plan_free(s->low);
-    plan_free(s->bound);
-    plan_free(s->rank);
-    plan_free(s->noise);
-    plan_free(s->noise_best);
-    plan_free(s->is_placed);
-    plan_free(s->is_skipped);
-    plan_free(s->is_lifted);
-    plan_free(s->total);
-    plan_free(s->next);
-    plan_free(s->members_of);
-    plan_free(s->members);
-    plan_free(s->cuts);
-    plan_free(s->trail);
-    plan_free(s->arena);
-    plan_free(s->salt);
-    plan_free(s->memo);
-    plan_free(s->peak);
-    plan_free(s->best);
-    plan_free(s);
+    lochi_plan_free(s->low);
+    lochi_plan_free(s->bound);
+    lochi_plan_free(s->rank);
+    lochi_plan_free(s->noise);
+    lochi_plan_free(s->noise_best);
+    lochi_plan_free(s->is_placed);
+    lochi_plan_free(s->is_skipped);
+    lochi_plan_free(s->is_lifted);
+    lochi_plan_free(s->total);
+    lochi_plan_free(s->next);
+    lochi_plan_free(s->members_of);
+    lochi_plan_free(s->members);
+    lochi_plan_free(s->cuts);
+    lochi_plan_free(s->trail);
+    lochi_plan_free(s->arena);
+    lochi_plan_free(s->salt);
+    lochi_plan_free(s->memo);
+    lochi_plan_free(s->peak);
+    lochi_plan_free(s->best);
+    lochi_plan_free(s);
 }
 
 /* Lists the items of each section. */
@@ -45,8 +45,8 @@ static bool search_fill_members(plan_search *s)
     for (uint32_t i = 0; i < part->count; i++)
         for (uint32_t j = 0; j < part->items[i].spans_count; j++)
             count += part->spans[part->items[i].spans + j].last - part->spans[part->items[i].spans + j].first;
-    s->members_of = plan_alloc((size_t)part->sections + 2, sizeof *s->members_of);
-    s->members = count < UINT32_MAX ? plan_alloc(count, sizeof *s->members) : NULL;
+    s->members_of = lochi_plan_alloc((size_t)part->sections + 2, sizeof *s->members_of);
+    s->members = count < UINT32_MAX ? lochi_plan_alloc(count, sizeof *s->members) : NULL;
     if (!s->members_of || !s->members) return false;
     for (int pass = 0; pass < 2; pass++) { /* counts, then fills in; the start of section k moves to its end */
         for (uint32_t i = 0; i < part->count; i++)
@@ -65,43 +65,43 @@ static bool search_fill_members(plan_search *s)
     return true;
 }
 
-plan_search *plan_search_create(const plan_part *part, plan_poll *poll, void *user)
+plan_search *lochi_plan_search_create(const plan_part *part, plan_poll *poll, void *user)
 {
     const size_t n = part->count, sections = part->sections;
-    plan_search *s = plan_alloc(1, sizeof *s);
+    plan_search *s = lochi_plan_alloc(1, sizeof *s);
     if (!s) return NULL;
     s->part = part;
     s->poll = poll;
     s->user = user;
-    s->low = plan_alloc(n, sizeof *s->low);
-    s->bound = plan_alloc(n, sizeof *s->bound);
-    s->peak = plan_alloc(n, sizeof *s->peak);
-    s->best = plan_alloc(n, sizeof *s->best);
-    s->salt = plan_alloc(n, sizeof *s->salt);
-    s->rank = plan_alloc(n, sizeof *s->rank);
-    s->noise = plan_alloc(n, sizeof *s->noise);
-    s->noise_best = plan_alloc(n, sizeof *s->noise_best);
-    s->is_placed = plan_alloc(n, 1);
-    s->is_skipped = plan_alloc(n, 1);
-    s->is_lifted = plan_alloc(n, 1);
-    s->total = plan_alloc(sections, sizeof *s->total);
-    s->next = plan_alloc(sections + 1, sizeof *s->next);
-    s->cuts = plan_alloc(sections, sizeof *s->cuts);
+    s->low = lochi_plan_alloc(n, sizeof *s->low);
+    s->bound = lochi_plan_alloc(n, sizeof *s->bound);
+    s->peak = lochi_plan_alloc(n, sizeof *s->peak);
+    s->best = lochi_plan_alloc(n, sizeof *s->best);
+    s->salt = lochi_plan_alloc(n, sizeof *s->salt);
+    s->rank = lochi_plan_alloc(n, sizeof *s->rank);
+    s->noise = lochi_plan_alloc(n, sizeof *s->noise);
+    s->noise_best = lochi_plan_alloc(n, sizeof *s->noise_best);
+    s->is_placed = lochi_plan_alloc(n, 1);
+    s->is_skipped = lochi_plan_alloc(n, 1);
+    s->is_lifted = lochi_plan_alloc(n, 1);
+    s->total = lochi_plan_alloc(sections, sizeof *s->total);
+    s->next = lochi_plan_alloc(sections + 1, sizeof *s->next);
+    s->cuts = lochi_plan_alloc(sections, sizeof *s->cuts);
     /* On one path every pair of rivals raises once, and every node marks each of its items once. Only pages that are
      * used take memory. */
     s->trail_capacity = part->rivals_count + n * n + 4 * n;
-    s->trail = plan_alloc(s->trail_capacity, sizeof *s->trail);
+    s->trail = lochi_plan_alloc(s->trail_capacity, sizeof *s->trail);
     s->arena_capacity = 4 * n * n + 64 * n;
-    s->arena = plan_alloc(s->arena_capacity, sizeof *s->arena);
-    s->memo = plan_alloc((size_t)1 << PLAN_MEMO_BITS, sizeof *s->memo);
+    s->arena = lochi_plan_alloc(s->arena_capacity, sizeof *s->arena);
+    s->memo = lochi_plan_alloc((size_t)1 << PLAN_MEMO_BITS, sizeof *s->memo);
     if (!s->low || !s->bound || !s->peak || !s->best || !s->salt || !s->rank || !s->noise || !s->noise_best ||
         !s->is_placed || !s->is_skipped || !s->is_lifted || !s->total || !s->next || !s->cuts || !s->trail ||
         !s->arena || !s->memo) {
-        plan_search_destroy(s);
+        lochi_plan_search_destroy(s);
         return NULL;
     }
     if (search_fill_members(s)) return s;
-    plan_search_destroy(s);
+    lochi_plan_search_destroy(s);
     return NULL;
 }
 
@@ -110,7 +110,7 @@ static plan_answer search_once(plan_search *s, const uint32_t *ids, uint64_t lim
 {
     s->nodes = s->depth = s->depth_most = 0;
     s->nodes_end = limit < *left ? limit : *left;
-    const plan_answer answer = plan_node_search(s, ids, s->part->count, 0, s->part->sections);
+    const plan_answer answer = lochi_plan_node_search(s, ids, s->part->count, 0, s->part->sections);
     *left -= s->nodes < *left ? s->nodes : *left;
     s->nodes_total += s->nodes;
     return answer;
@@ -140,7 +140,7 @@ static void search_keep_noise(plan_search *s)
     memcpy(s->noise_best, s->noise, s->part->count * sizeof *s->noise);
 }
 
-plan_answer plan_search_run(plan_search *s, int64_t capacity, uint64_t nodes_max, int64_t *offsets)
+plan_answer lochi_plan_search_run(plan_search *s, int64_t capacity, uint64_t nodes_max, int64_t *offsets)
 {
     const uint32_t n = s->part->count;
     uint32_t *ids = s->arena;
@@ -153,7 +153,7 @@ plan_answer plan_search_run(plan_search *s, int64_t capacity, uint64_t nodes_max
         s->low[i] = item->fixed >= 0 ? item->fixed : 0;
         ids[i] = i;
         if (s->low[i] + item->bytes > capacity) return PLAN_IMPOSSIBLE;
-        plan_node_count(s, item, 1);
+        lochi_plan_node_count(s, item, 1);
         for (uint32_t at = item->first; at + 1 < item->last; at++)
             s->cuts[at]++;
     }
@@ -184,7 +184,7 @@ plan_answer plan_search_run(plan_search *s, int64_t capacity, uint64_t nodes_max
     }
 }
 
-uint64_t plan_search_get_nodes(const plan_search *s)
+uint64_t lochi_plan_search_get_nodes(const plan_search *s)
 {
     return s->nodes_total;
 }

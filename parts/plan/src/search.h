@@ -51,13 +51,13 @@ typedef bool plan_poll(void *user);
 typedef struct plan_search plan_search;
 
 /* Prepares the search of a part. `part` is borrowed. NULL without memory. */
-plan_search *plan_search_create(const plan_part *part, plan_poll *poll, void *user);
-void plan_search_destroy(plan_search *search);
+plan_search *lochi_plan_search_create(const plan_part *part, plan_poll *poll, void *user);
+void lochi_plan_search_destroy(plan_search *search);
 
 /* Looks for offsets with a height of at most `capacity`. Ends with PLAN_STOPPED after `nodes_max` nodes. */
-plan_answer plan_search_run(plan_search *search, int64_t capacity, uint64_t nodes_max, int64_t *offsets);
+plan_answer lochi_plan_search_run(plan_search *search, int64_t capacity, uint64_t nodes_max, int64_t *offsets);
 
 /* Nodes that the search has visited so far. */
-uint64_t plan_search_get_nodes(const plan_search *search);
+uint64_t lochi_plan_search_get_nodes(const plan_search *search);
 
 #endif

@@ -103,7 +103,7 @@ static loch_status table_read_head(table *t, const table_field *fields, int coun
 static bool table_number(const table *t, const table_field *fields, table_column column, uint64_t *out)
 {
     const table_field *field = &fields[t->columns[column]];
-    return plan_text_number(field->text, field->end, out);
+    return lochi_plan_text_number(field->text, field->end, out);
 }
 
 /* Parses `FIRST-LAST` or `FIRST-LAST@BEGIN:END`. */
@@ -112,14 +112,15 @@ static bool table_parse_gap(const table *t, const char *text, const char *end, l
     const char *at = memchr(text, '@', (size_t)(end - text)), *stop = at ? at : end;
     const char *dash = memchr(text, '-', (size_t)(stop - text));
     *out = (loch_plan_gap){.first = 0};
-    if (!dash || !plan_text_number(text, dash, &out->first) || !plan_text_number(dash + 1, stop, &out->last))
+    if (!dash || !lochi_plan_text_number(text, dash, &out->first) ||
+        !lochi_plan_text_number(dash + 1, stop, &out->last))
         return false;
     if (out->last > UINT64_MAX - t->addend) return false;
     out->last += t->addend;
     if (!at) return true;
     const char *colon = memchr(at, ':', (size_t)(end - at));
-    return colon && plan_text_number(at + 1, colon, &out->window_begin) &&
-           plan_text_number(colon + 1, end, &out->window_end);
+    return colon && lochi_plan_text_number(at + 1, colon, &out->window_begin) &&
+           lochi_plan_text_number(colon + 1, end, &out->window_end);
 }
 
 static loch_status table_read_gaps(table *t, const table_field *field, loch_plan_buffer *buffer)
@@ -130,7 +131,7 @@ static loch_status table_read_gaps(table *t, const table_field *field, loch_plan
             loch_plan_gap gap;
             if (!table_parse_gap(t, at, end, &gap))
                 return table_fail(t, "a gap is not FIRST-LAST or FIRST-LAST@BEGIN:END");
-            if (!plan_grow((void **)&t->gaps, &t->gaps_capacity, t->gaps_count + 1, sizeof *t->gaps) ||
+            if (!lochi_plan_grow((void **)&t->gaps, &t->gaps_capacity, t->gaps_count + 1, sizeof *t->gaps) ||
                 buffer->gaps_count == UINT32_MAX / 4)
                 return table_no_memory(t);
             t->gaps[t->gaps_count++] = gap;
@@ -159,7 +160,7 @@ static loch_status table_read_line(table *t, table_field *fields, int count)
     if (t->columns[COLUMN_OFFSET] >= 0) {
         const table_field *field = &fields[t->columns[COLUMN_OFFSET]];
         const bool is_free = field->end - field->text == 2 && !memcmp(field->text, "-1", 2);
-        if (!is_free && !plan_text_number(field->text, field->end, &buffer.offset))
+        if (!is_free && !lochi_plan_text_number(field->text, field->end, &buffer.offset))
             return table_fail(t, "the offset is not a number, or -1 for none");
         buffer.place = is_free ? LOCH_PLAN_ANYWHERE : LOCH_PLAN_FIXED;
     }
@@ -167,9 +168,9 @@ static loch_status table_read_line(table *t, table_field *fields, int count)
         const loch_status status = table_read_gaps(t, &fields[t->columns[COLUMN_GAPS]], &buffer);
         if (status != LOCH_OK) return status;
     }
-    if (!plan_grow((void **)&t->buffers, &t->buffers_capacity, index + 1, sizeof *t->buffers) ||
-        !plan_grow((void **)&t->names, &t->names_capacity, index + 1, sizeof *t->names) ||
-        !plan_grow((void **)&t->gap_starts, &t->gap_starts_capacity, index + 1, sizeof *t->gap_starts))
+    if (!lochi_plan_grow((void **)&t->buffers, &t->buffers_capacity, index + 1, sizeof *t->buffers) ||
+        !lochi_plan_grow((void **)&t->names, &t->names_capacity, index + 1, sizeof *t->names) ||
+        !lochi_plan_grow((void **)&t->gap_starts, &t->gap_starts_capacity, index + 1, sizeof *t->gap_starts))
         return table_no_memory(t);
     *fields[t->columns[COLUMN_ID]].end = 0;
     t->names[index] = fields[t->columns[COLUMN_ID]].text;
@@ -201,7 +202,7 @@ static loch_status table_read(table *t, size_t bytes)
         if (t->buffers[i].gaps_count) t->buffers[i].gaps = &t->gaps[t->gap_starts[i]];
     t->problem.buffers = t->buffers;
     t->problem.names = t->names;
-    return status == LOCH_OK ? plan_problem_check(&t->problem) : status;
+    return status == LOCH_OK ? lochi_plan_problem_check(&t->problem) : status;
 }
 
 loch_status loch_plan_problem_load(const char *path, loch_plan_problem **out)
@@ -210,13 +211,13 @@ loch_status loch_plan_problem_load(const char *path, loch_plan_problem **out)
     size_t bytes;
     if (!path || !out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a path and a place for the problem are needed");
     *out = NULL;
-    table *t = plan_alloc(1, sizeof *t);
+    table *t = lochi_plan_alloc(1, sizeof *t);
     if (!t) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory to read it", path);
     t->problem.size = sizeof t->problem;
     t->path = path;
-    loch_status status = plan_text_read(path, &t->text, &bytes);
+    loch_status status = lochi_plan_text_read(path, &t->text, &bytes);
     if (status == LOCH_OK) status = table_read(t, bytes);
-    plan_free(t->gap_starts);
+    lochi_plan_free(t->gap_starts);
     t->gap_starts = NULL;
     if (status == LOCH_OK)
         *out = &t->problem;
@@ -229,10 +230,10 @@ void loch_plan_problem_destroy(loch_plan_problem *problem)
 {
     if (!problem) return;
     table *t = (table *)(void *)problem; /* the problem is its first member */
-    plan_free(t->text);
-    plan_free(t->buffers);
-    plan_free(t->names);
-    plan_free(t->gaps);
-    plan_free(t->gap_starts);
-    plan_free(t);
+    lochi_plan_free(t->text);
+    lochi_plan_free(t->buffers);
+    lochi_plan_free(t->names);
+    lochi_plan_free(t->gaps);
+    lochi_plan_free(t->gap_starts);
+    lochi_plan_free(t);
 }

@@ -13,7 +13,7 @@ static loch_status text_fail(const char *path)
     return loch_error_set(LOCH_E_IO, NULL, errno, "%s: %s", path, strerror(errno));
 }
 
-loch_status plan_text_read(const char *path, char **out, size_t *bytes)
+loch_status lochi_plan_text_read(const char *path, char **out, size_t *bytes)
 {
     *out = NULL;
     *bytes = 0;
@@ -23,7 +23,7 @@ loch_status plan_text_read(const char *path, char **out, size_t *bytes)
     loch_status status = LOCH_OK;
     size_t capacity = 0;
     for (;;) {
-        if (!plan_grow((void **)out, &capacity, *bytes + TEXT_CHUNK + 1, 1)) {
+        if (!lochi_plan_grow((void **)out, &capacity, *bytes + TEXT_CHUNK + 1, 1)) {
             status = loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory to read it", path);
             break;
         }
@@ -38,12 +38,12 @@ loch_status plan_text_read(const char *path, char **out, size_t *bytes)
         (*out)[*bytes] = 0;
         return LOCH_OK;
     }
-    plan_free(*out);
+    lochi_plan_free(*out);
     *out = NULL;
     return status;
 }
 
-bool plan_text_number(const char *text, const char *end, uint64_t *out)
+bool lochi_plan_text_number(const char *text, const char *end, uint64_t *out)
 {
     uint64_t value = 0;
     if (text == end) return false;
@@ -57,7 +57,7 @@ bool plan_text_number(const char *text, const char *end, uint64_t *out)
     return true;
 }
 
-loch_status plan_sink_open(const char *path, plan_sink *sink)
+loch_status lochi_plan_sink_open(const char *path, plan_sink *sink)
 {
     if (!strcmp(path, "-")) {
         *sink = (plan_sink){.file = stdout, .whole = {.path = "standard output", .number = -1}};
@@ -69,7 +69,7 @@ loch_status plan_sink_open(const char *path, plan_sink *sink)
     return status == LOCH_OK ? LOCH_OK : lochi_new_file_close(&sink->whole, status);
 }
 
-loch_status plan_sink_close(plan_sink *sink)
+loch_status lochi_plan_sink_close(plan_sink *sink)
 {
     const bool is_written = !fflush(sink->file) && !ferror(sink->file);
     loch_status status = is_written ? LOCH_OK : lochi_new_file_fail(&sink->whole, errno);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-loch_status safetensors_file_open(const char *path, safetensors_file *out)
+loch_status lochi_safetensors_file_open(const char *path, safetensors_file *out)
 {
     *out = (safetensors_file){.number = -1};
     out->path = strdup(path);
@@ -33,26 +33,26 @@ loch_status safetensors_file_open(const char *path, safetensors_file *out)
     return LOCH_OK;
 }
 
-loch_status safetensors_file_read_length(safetensors_file *file, uint64_t *out)
+loch_status lochi_safetensors_file_read_length(safetensors_file *file, uint64_t *out)
 {
     unsigned char bytes[8];
     if (file->file_bytes < sizeof bytes)
         return SAFETENSORS_FAIL(CORRUPT, "%s is not a safetensors file: it has %llu bytes",
                                 safetensors_tail(file->path), (unsigned long long)file->file_bytes);
-    LOCH_RETURN(safetensors_file_read(file, 0, bytes, sizeof bytes));
+    LOCH_RETURN(lochi_safetensors_file_read(file, 0, bytes, sizeof bytes));
     *out = 0;
     for (size_t i = sizeof bytes; i--;)
         *out = *out << 8 | bytes[i];
     return LOCH_OK;
 }
 
-loch_status safetensors_file_read_text(safetensors_file *file, uint64_t offset, size_t bytes, char **out)
+loch_status lochi_safetensors_file_read_text(safetensors_file *file, uint64_t offset, size_t bytes, char **out)
 {
     *out = calloc(bytes + 1, 1);
     if (!*out)
         return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for the header of %s: %zu bytes",
                                 safetensors_tail(file->path), bytes);
-    return safetensors_file_read(file, offset, *out, bytes);
+    return lochi_safetensors_file_read(file, offset, *out, bytes);
 }
 
 static void file_unmap(void *address, size_t bytes, void *user)
@@ -74,7 +74,7 @@ static loch_status file_map(safetensors_file *file, loch_access access, loch_buf
     return status;
 }
 
-loch_status safetensors_file_load(safetensors_file *file, uint64_t length, loch_access access)
+loch_status lochi_safetensors_file_load(safetensors_file *file, uint64_t length, loch_access access)
 {
     const uint64_t left = file->file_bytes - sizeof length;
     if (length > SAFETENSORS_HEADER_MAX)
@@ -86,8 +86,8 @@ loch_status safetensors_file_load(safetensors_file *file, uint64_t length, loch_
                                 safetensors_tail(file->path), (unsigned long long)(length - left),
                                 (unsigned long long)length);
     file->data_start = sizeof length + length;
-    LOCH_RETURN(safetensors_file_read_text(file, sizeof length, (size_t)length, &file->text));
-    LOCH_RETURN(safetensors_header_read(file->path, file->text, (size_t)length, left - length, &file->header));
+    LOCH_RETURN(lochi_safetensors_file_read_text(file, sizeof length, (size_t)length, &file->text));
+    LOCH_RETURN(lochi_safetensors_header_read(file->path, file->text, (size_t)length, left - length, &file->header));
     safetensors_entry *entries = file->header.entries.items;
     for (size_t i = 0; i < file->header.entries.count; i++)
         entries[i].file = file;
@@ -97,12 +97,12 @@ loch_status safetensors_file_load(safetensors_file *file, uint64_t length, loch_
     return LOCH_OK;
 }
 
-void safetensors_file_close(safetensors_file *file)
+void lochi_safetensors_file_close(safetensors_file *file)
 {
     if (file->number >= 0) close(file->number);
     loch_buffer_release(file->mapped);
     loch_buffer_release(file->shown);
-    safetensors_header_free(&file->header);
+    lochi_safetensors_header_free(&file->header);
     free(file->text);
     free(file->path);
 }

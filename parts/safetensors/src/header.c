@@ -10,7 +10,7 @@
 
 /* --- arrays --- */
 
-void *safetensors_array_add(safetensors_array *array, size_t bytes)
+void *lochi_safetensors_array_add(safetensors_array *array, size_t bytes)
 {
     if (array->count == array->room) {
         const size_t room = array->room ? 2 * array->room : 16;
@@ -38,7 +38,7 @@ static loch_status header_sort(const char *path, const safetensors_array *array,
         if (!sorted) return header_no_memory(path);
         for (size_t i = 0; i < array->count; i++)
             sorted[i] = (char *)array->items + i * bytes;
-        safetensors_sort(sorted, sorted + array->count, array->count, compare);
+        lochi_safetensors_sort(sorted, sorted + array->count, array->count, compare);
         void **fitted = realloc(sorted, array->count * sizeof *sorted);
         if (fitted) sorted = fitted;
     }
@@ -53,7 +53,7 @@ static int header_compare_keys(const void *a, const void *b)
     return strcmp(((const safetensors_pair *)a)->key, ((const safetensors_pair *)b)->key);
 }
 
-loch_status safetensors_metadata_sort(const char *path, safetensors_metadata *metadata)
+loch_status lochi_safetensors_metadata_sort(const char *path, safetensors_metadata *metadata)
 {
     LOCH_RETURN(header_sort(path, &metadata->pairs, sizeof(safetensors_pair), header_compare_keys, &metadata->by_key));
     for (size_t i = 1; i < metadata->pairs.count; i++)
@@ -63,13 +63,13 @@ loch_status safetensors_metadata_sort(const char *path, safetensors_metadata *me
     return LOCH_OK;
 }
 
-void safetensors_metadata_free(safetensors_metadata *metadata)
+void lochi_safetensors_metadata_free(safetensors_metadata *metadata)
 {
     free(metadata->by_key);
     free(metadata->pairs.items);
 }
 
-const char *safetensors_metadata_find(const safetensors_metadata *metadata, const char *key)
+const char *lochi_safetensors_metadata_find(const safetensors_metadata *metadata, const char *key)
 {
     for (size_t first = 0, end = metadata->pairs.count; first < end;) {
         const size_t middle = first + (end - first) / 2;
@@ -98,7 +98,7 @@ typedef struct header_reader {
 static bool header_lacks_memory(header_reader *reader)
 {
     reader->is_out_of_memory = true;
-    return safetensors_scan_fail(&reader->scan, "no host memory");
+    return lochi_safetensors_scan_fail(&reader->scan, "no host memory");
 }
 
 static loch_status header_say_wrong(const header_reader *reader)
@@ -115,18 +115,18 @@ static loch_status header_say_wrong(const header_reader *reader)
 static bool header_read_metadata(header_reader *reader)
 {
     safetensors_scan *scan = &reader->scan;
-    if (reader->has_metadata) return safetensors_scan_fail(scan, "there is a second __metadata__");
+    if (reader->has_metadata) return lochi_safetensors_scan_fail(scan, "there is a second __metadata__");
     reader->has_metadata = true;
-    if (safetensors_scan_peek(scan) == 'n') return safetensors_scan_skip(scan);
-    if (!safetensors_scan_take(scan, '{', "the metadata is not an object")) return false;
-    for (size_t count = 0; safetensors_scan_next(scan, '}', &count);) {
-        const char *key = safetensors_scan_name(scan);
+    if (lochi_safetensors_scan_peek(scan) == 'n') return lochi_safetensors_scan_skip(scan);
+    if (!lochi_safetensors_scan_take(scan, '{', "the metadata is not an object")) return false;
+    for (size_t count = 0; lochi_safetensors_scan_next(scan, '}', &count);) {
+        const char *key = lochi_safetensors_scan_name(scan);
         if (!key) return false;
-        if (safetensors_scan_peek(scan) != '"')
-            return safetensors_scan_fail(scan, "a value of the metadata is not text");
-        const char *value = safetensors_scan_text(scan);
+        if (lochi_safetensors_scan_peek(scan) != '"')
+            return lochi_safetensors_scan_fail(scan, "a value of the metadata is not text");
+        const char *value = lochi_safetensors_scan_text(scan);
         if (!value) return false;
-        safetensors_pair *pair = safetensors_array_add(&reader->header->metadata.pairs, sizeof *pair);
+        safetensors_pair *pair = lochi_safetensors_array_add(&reader->header->metadata.pairs, sizeof *pair);
         if (!pair) return header_lacks_memory(reader);
         *pair = (safetensors_pair){key, value};
     }
@@ -136,12 +136,12 @@ static bool header_read_metadata(header_reader *reader)
 static bool header_read_shape(header_reader *reader, safetensors_entry *entry)
 {
     safetensors_scan *scan = &reader->scan;
-    if (!safetensors_scan_take(scan, '[', "the shape is not a list")) return false;
-    while (safetensors_scan_next(scan, ']', &entry->dimensions)) {
+    if (!lochi_safetensors_scan_take(scan, '[', "the shape is not a list")) return false;
+    while (lochi_safetensors_scan_next(scan, ']', &entry->dimensions)) {
         uint64_t value;
-        if (!safetensors_scan_whole(scan, &value)) return false;
-        if (value > INT64_MAX) return safetensors_scan_fail(scan, "a size of the shape is above 2^63 - 1");
-        int64_t *size = safetensors_array_add(&reader->header->sizes, sizeof *size);
+        if (!lochi_safetensors_scan_whole(scan, &value)) return false;
+        if (value > INT64_MAX) return lochi_safetensors_scan_fail(scan, "a size of the shape is above 2^63 - 1");
+        int64_t *size = lochi_safetensors_array_add(&reader->header->sizes, sizeof *size);
         if (!size) return header_lacks_memory(reader);
         *size = (int64_t)value;
     }
@@ -152,9 +152,9 @@ static bool header_read_place(header_reader *reader, safetensors_entry *entry)
 {
     static const char wrong[] = "data_offsets is not a list of two numbers";
     safetensors_scan *scan = &reader->scan;
-    return safetensors_scan_take(scan, '[', wrong) && safetensors_scan_whole(scan, &entry->start) &&
-           safetensors_scan_take(scan, ',', wrong) && safetensors_scan_whole(scan, &entry->end) &&
-           safetensors_scan_take(scan, ']', wrong);
+    return lochi_safetensors_scan_take(scan, '[', wrong) && lochi_safetensors_scan_whole(scan, &entry->start) &&
+           lochi_safetensors_scan_take(scan, ',', wrong) && lochi_safetensors_scan_whole(scan, &entry->end) &&
+           lochi_safetensors_scan_take(scan, ']', wrong);
 }
 
 /* The members of a tensor, as bits. */
@@ -167,12 +167,12 @@ static bool header_read_member(header_reader *reader, const char *member, unsign
                          : strcmp(member, "shape") == 0        ? HEADER_SHAPE
                          : strcmp(member, "data_offsets") == 0 ? HEADER_PLACE
                                                                : 0;
-    if (!bit) return safetensors_scan_skip(scan);
-    if (*seen & bit) return safetensors_scan_fail(scan, "dtype, shape or data_offsets is there twice");
+    if (!bit) return lochi_safetensors_scan_skip(scan);
+    if (*seen & bit) return lochi_safetensors_scan_fail(scan, "dtype, shape or data_offsets is there twice");
     *seen |= bit;
     if (bit == HEADER_SHAPE) return header_read_shape(reader, entry);
     if (bit == HEADER_PLACE) return header_read_place(reader, entry);
-    entry->type_name = safetensors_scan_text(scan);
+    entry->type_name = lochi_safetensors_scan_text(scan);
     return entry->type_name != NULL;
 }
 
@@ -180,17 +180,17 @@ static bool header_read_entry(header_reader *reader, const char *name)
 {
     safetensors_scan *scan = &reader->scan;
     unsigned seen = 0;
-    safetensors_entry *entry = safetensors_array_add(&reader->header->entries, sizeof *entry);
+    safetensors_entry *entry = lochi_safetensors_array_add(&reader->header->entries, sizeof *entry);
     if (!entry) return header_lacks_memory(reader);
     entry->name = reader->name = name;
-    if (!safetensors_scan_take(scan, '{', "the tensor is not an object")) return false;
-    for (size_t count = 0; safetensors_scan_next(scan, '}', &count);) {
-        const char *member = safetensors_scan_name(scan);
+    if (!lochi_safetensors_scan_take(scan, '{', "the tensor is not an object")) return false;
+    for (size_t count = 0; lochi_safetensors_scan_next(scan, '}', &count);) {
+        const char *member = lochi_safetensors_scan_name(scan);
         if (!member || !header_read_member(reader, member, &seen, entry)) return false;
     }
     if (scan->wrong) return false;
-    if (seen != HEADER_ALL) return safetensors_scan_fail(scan, "dtype, shape or data_offsets is missing");
-    entry->type = safetensors_type_find(entry->type_name);
+    if (seen != HEADER_ALL) return lochi_safetensors_scan_fail(scan, "dtype, shape or data_offsets is missing");
+    entry->type = lochi_safetensors_type_find(entry->type_name);
     reader->name = NULL;
     return true;
 }
@@ -198,15 +198,16 @@ static bool header_read_entry(header_reader *reader, const char *name)
 static bool header_read_all(header_reader *reader)
 {
     safetensors_scan *scan = &reader->scan;
-    if (scan->start == scan->end || *scan->start != '{') return safetensors_scan_fail(scan, "it does not begin with {");
-    if (!safetensors_scan_take(scan, '{', "")) return false; /* not UTF-8 */
-    for (size_t count = 0; safetensors_scan_next(scan, '}', &count);) {
-        const char *name = safetensors_scan_name(scan);
+    if (scan->start == scan->end || *scan->start != '{')
+        return lochi_safetensors_scan_fail(scan, "it does not begin with {");
+    if (!lochi_safetensors_scan_take(scan, '{', "")) return false; /* not UTF-8 */
+    for (size_t count = 0; lochi_safetensors_scan_next(scan, '}', &count);) {
+        const char *name = lochi_safetensors_scan_name(scan);
         if (!name) return false;
         if (!(strcmp(name, "__metadata__") == 0 ? header_read_metadata(reader) : header_read_entry(reader, name)))
             return false;
     }
-    return safetensors_scan_end(scan);
+    return lochi_safetensors_scan_end(scan);
 }
 
 /* --- checks --- */
@@ -257,7 +258,7 @@ static loch_status header_check_entry(const char *path, const safetensors_entry 
                             (unsigned long long)(entry->end - entry->start));
 }
 
-int safetensors_compare_names(const void *a, const void *b)
+int lochi_safetensors_compare_names(const void *a, const void *b)
 {
     return strcmp(((const safetensors_entry *)a)->name, ((const safetensors_entry *)b)->name);
 }
@@ -309,35 +310,36 @@ static loch_status header_check(const char *path, safetensors_header *header, ui
         if (entries[i].dimensions) shape += entries[i].dimensions;
         LOCH_RETURN(header_check_entry(path, &entries[i]));
     }
-    LOCH_RETURN(header_sort(path, &header->entries, sizeof *entries, safetensors_compare_names, &header->by_name));
+    LOCH_RETURN(
+        header_sort(path, &header->entries, sizeof *entries, lochi_safetensors_compare_names, &header->by_name));
     for (size_t i = 1; i < count; i++)
-        if (safetensors_compare_names(header->by_name[i - 1], header->by_name[i]) == 0)
+        if (lochi_safetensors_compare_names(header->by_name[i - 1], header->by_name[i]) == 0)
             return SAFETENSORS_FAIL(CORRUPT, "%s has two tensors with the name \"%.60s\"", safetensors_tail(path),
                                     header->by_name[i]->name);
     LOCH_RETURN(header_sort(path, &header->entries, sizeof *entries, header_compare_places, &header->by_place));
     LOCH_RETURN(header_check_places(path, header, data_bytes));
-    return safetensors_metadata_sort(path, &header->metadata);
+    return lochi_safetensors_metadata_sort(path, &header->metadata);
 }
 
-loch_status safetensors_header_read(const char *path, char *text, size_t bytes, uint64_t data_bytes,
-                                    safetensors_header *header)
+loch_status lochi_safetensors_header_read(const char *path, char *text, size_t bytes, uint64_t data_bytes,
+                                          safetensors_header *header)
 {
     *header = (safetensors_header){.by_name = NULL};
-    header_reader reader = {.path = path, .scan = safetensors_scan_begin(text, bytes), .header = header};
+    header_reader reader = {.path = path, .scan = lochi_safetensors_scan_begin(text, bytes), .header = header};
     if (!header_read_all(&reader)) return header_say_wrong(&reader);
     return header_check(path, header, data_bytes);
 }
 
-void safetensors_header_free(safetensors_header *header)
+void lochi_safetensors_header_free(safetensors_header *header)
 {
     free(header->by_name);
     free(header->by_place);
     free(header->entries.items);
     free(header->sizes.items);
-    safetensors_metadata_free(&header->metadata);
+    lochi_safetensors_metadata_free(&header->metadata);
 }
 
-safetensors_entry *safetensors_find_entry(safetensors_entry *const *by_name, size_t count, const char *name)
+safetensors_entry *lochi_safetensors_find_entry(safetensors_entry *const *by_name, size_t count, const char *name)
 {
     for (size_t first = 0; first < count;) {
         const size_t middle = first + (count - first) / 2;

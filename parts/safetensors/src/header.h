@@ -36,7 +36,7 @@ typedef struct safetensors_array {
 } safetensors_array;
 
 /* Adds an item of `bytes` bytes, all zero. Returns NULL if there is no memory. */
-void *safetensors_array_add(safetensors_array *array, size_t bytes);
+void *lochi_safetensors_array_add(safetensors_array *array, size_t bytes);
 
 /* Entries of the metadata: in the order of the file, and pointers to them sorted by key. */
 typedef struct safetensors_metadata {
@@ -45,11 +45,11 @@ typedef struct safetensors_metadata {
 } safetensors_metadata;
 
 /* Sorts the pairs by key. E_CORRUPT: a key is there twice. */
-loch_status safetensors_metadata_sort(const char *path, safetensors_metadata *metadata);
-void safetensors_metadata_free(safetensors_metadata *metadata);
+loch_status lochi_safetensors_metadata_sort(const char *path, safetensors_metadata *metadata);
+void lochi_safetensors_metadata_free(safetensors_metadata *metadata);
 
 /* Returns the value of a key; NULL if there is none. */
-const char *safetensors_metadata_find(const safetensors_metadata *metadata, const char *key);
+const char *lochi_safetensors_metadata_find(const safetensors_metadata *metadata, const char *key);
 
 /* The header of one file. Everything that it allocates is bounded by a multiple of the size of its text. */
 typedef struct safetensors_header {
@@ -60,15 +60,15 @@ typedef struct safetensors_header {
 } safetensors_header;
 
 /* Reads and checks a header. `text` is changed and must stay as long as the header. `data_bytes` is the size of the
- * file behind the header. Call safetensors_header_free in either case. E_CORRUPT, E_HOST_MEMORY. */
-loch_status safetensors_header_read(const char *path, char *text, size_t bytes, uint64_t data_bytes,
-                                    safetensors_header *header);
-void safetensors_header_free(safetensors_header *header);
+ * file behind the header. Call lochi_safetensors_header_free in either case. E_CORRUPT, E_HOST_MEMORY. */
+loch_status lochi_safetensors_header_read(const char *path, char *text, size_t bytes, uint64_t data_bytes,
+                                          safetensors_header *header);
+void lochi_safetensors_header_free(safetensors_header *header);
 
 /* Finds a tensor in pointers that are sorted by name. Returns NULL if there is none. */
-safetensors_entry *safetensors_find_entry(safetensors_entry *const *by_name, size_t count, const char *name);
+safetensors_entry *lochi_safetensors_find_entry(safetensors_entry *const *by_name, size_t count, const char *name);
 
-/* Compares two entries by name, for safetensors_sort. */
-int safetensors_compare_names(const void *a, const void *b);
+/* Compares two entries by name, for lochi_safetensors_sort. */
+int lochi_safetensors_compare_names(const void *a, const void *b);
 
 #endif

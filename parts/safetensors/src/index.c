@@ -23,32 +23,32 @@ static loch_status index_no_memory(const loch_safetensors *model)
 
 static bool index_add(index_reader *reader, safetensors_array *array, const char *key, const char *value)
 {
-    safetensors_pair *pair = safetensors_array_add(array, sizeof *pair);
+    safetensors_pair *pair = lochi_safetensors_array_add(array, sizeof *pair);
     if (pair) {
         *pair = (safetensors_pair){key, value};
         return true;
     }
     reader->is_out_of_memory = true;
-    return safetensors_scan_fail(&reader->scan, "no host memory");
+    return lochi_safetensors_scan_fail(&reader->scan, "no host memory");
 }
 
 /* Reads the metadata: text, and numbers as they are written. */
 static bool index_read_metadata(index_reader *reader)
 {
     safetensors_scan *scan = &reader->scan;
-    if (reader->has_metadata) return safetensors_scan_fail(scan, "there is a second \"metadata\"");
+    if (reader->has_metadata) return lochi_safetensors_scan_fail(scan, "there is a second \"metadata\"");
     reader->has_metadata = true;
-    if (!safetensors_scan_take(scan, '{', "\"metadata\" is not an object")) return false;
-    for (size_t count = 0; safetensors_scan_next(scan, '}', &count);) {
-        const char *key = safetensors_scan_name(scan), *value;
-        const char kind = safetensors_scan_peek(scan);
+    if (!lochi_safetensors_scan_take(scan, '{', "\"metadata\" is not an object")) return false;
+    for (size_t count = 0; lochi_safetensors_scan_next(scan, '}', &count);) {
+        const char *key = lochi_safetensors_scan_name(scan), *value;
+        const char kind = lochi_safetensors_scan_peek(scan);
         if (!key) return false;
         if (kind == '"') {
-            value = safetensors_scan_text(scan);
+            value = lochi_safetensors_scan_text(scan);
         } else if (kind == '-' || (kind >= '0' && kind <= '9')) {
-            value = safetensors_scan_number(scan);
+            value = lochi_safetensors_scan_number(scan);
         } else {
-            if (!safetensors_scan_skip(scan)) return false;
+            if (!lochi_safetensors_scan_skip(scan)) return false;
             continue;
         }
         if (!value || !index_add(reader, &reader->model->index_metadata.pairs, key, value)) return false;
@@ -59,11 +59,11 @@ static bool index_read_metadata(index_reader *reader)
 static bool index_read_weights(index_reader *reader)
 {
     safetensors_scan *scan = &reader->scan;
-    if (reader->has_weights) return safetensors_scan_fail(scan, "there is a second \"weight_map\"");
+    if (reader->has_weights) return lochi_safetensors_scan_fail(scan, "there is a second \"weight_map\"");
     reader->has_weights = true;
-    if (!safetensors_scan_take(scan, '{', "\"weight_map\" is not an object")) return false;
-    for (size_t count = 0; safetensors_scan_next(scan, '}', &count);) {
-        const char *name = safetensors_scan_name(scan), *file = name ? safetensors_scan_text(scan) : NULL;
+    if (!lochi_safetensors_scan_take(scan, '{', "\"weight_map\" is not an object")) return false;
+    for (size_t count = 0; lochi_safetensors_scan_next(scan, '}', &count);) {
+        const char *name = lochi_safetensors_scan_name(scan), *file = name ? lochi_safetensors_scan_text(scan) : NULL;
         if (!file || !index_add(reader, &reader->weights, name, file)) return false;
     }
     return !scan->wrong;
@@ -72,17 +72,17 @@ static bool index_read_weights(index_reader *reader)
 static bool index_read_all(index_reader *reader)
 {
     safetensors_scan *scan = &reader->scan;
-    if (!safetensors_scan_take(scan, '{', "an object is expected")) return false;
-    for (size_t count = 0; safetensors_scan_next(scan, '}', &count);) {
-        const char *name = safetensors_scan_name(scan);
+    if (!lochi_safetensors_scan_take(scan, '{', "an object is expected")) return false;
+    for (size_t count = 0; lochi_safetensors_scan_next(scan, '}', &count);) {
+        const char *name = lochi_safetensors_scan_name(scan);
         if (!name) return false;
         const bool is_good = strcmp(name, "metadata") == 0     ? index_read_metadata(reader)
                              : strcmp(name, "weight_map") == 0 ? index_read_weights(reader)
-                                                               : safetensors_scan_skip(scan);
+                                                               : lochi_safetensors_scan_skip(scan);
         if (!is_good) return false;
     }
-    if (!scan->wrong && !reader->has_weights) return safetensors_scan_fail(scan, "there is no \"weight_map\"");
-    return safetensors_scan_end(scan);
+    if (!scan->wrong && !reader->has_weights) return lochi_safetensors_scan_fail(scan, "there is no \"weight_map\"");
+    return lochi_safetensors_scan_end(scan);
 }
 
 static loch_status index_read(index_reader *reader)
@@ -114,9 +114,9 @@ static loch_status index_open_file(const loch_safetensors *model, const char *na
     memcpy(path, model->path, folder);
     strcpy(path + folder, name);
     uint64_t length;
-    loch_status status = safetensors_file_open(path, out);
-    if (status == LOCH_OK) status = safetensors_file_read_length(out, &length);
-    if (status == LOCH_OK) status = safetensors_file_load(out, length, access);
+    loch_status status = lochi_safetensors_file_open(path, out);
+    if (status == LOCH_OK) status = lochi_safetensors_file_read_length(out, &length);
+    if (status == LOCH_OK) status = lochi_safetensors_file_load(out, length, access);
     free(path);
     return status;
 }
@@ -127,7 +127,7 @@ static loch_status index_mark(const loch_safetensors *model, const safetensors_f
 {
     for (size_t i = 0; i < count; i++) {
         safetensors_entry *entry =
-            safetensors_find_entry(file->header.by_name, file->header.entries.count, weights[i]->key);
+            lochi_safetensors_find_entry(file->header.by_name, file->header.entries.count, weights[i]->key);
         if (!entry)
             return SAFETENSORS_FAIL(CORRUPT, "the index %s says that \"%.50s\" is in %.60s, which lacks it",
                                     safetensors_tail(model->path), weights[i]->key, weights[i]->value);
@@ -168,9 +168,9 @@ static loch_status index_list(loch_safetensors *model, void **scratch)
             if (header->by_place[j]->is_listed) model->by_place[count++] = header->by_place[j];
     }
     memcpy(model->by_name, model->by_place, count * sizeof *model->by_name);
-    safetensors_sort((void **)model->by_name, scratch, count, safetensors_compare_names);
+    lochi_safetensors_sort((void **)model->by_name, scratch, count, lochi_safetensors_compare_names);
     for (size_t i = 1; i < count; i++)
-        if (safetensors_compare_names(model->by_name[i - 1], model->by_name[i]) == 0)
+        if (lochi_safetensors_compare_names(model->by_name[i - 1], model->by_name[i]) == 0)
             return SAFETENSORS_FAIL(CORRUPT, "the index %s names \"%.60s\" twice", safetensors_tail(model->path),
                                     model->by_name[i]->name);
     return LOCH_OK;
@@ -182,17 +182,17 @@ static loch_status index_gather(loch_safetensors *model, const safetensors_array
     safetensors_pair *pairs = weights->items;
     for (size_t i = 0; i < weights->count; i++)
         room[i] = &pairs[i];
-    safetensors_sort(room, room + weights->count, weights->count, index_compare_files);
+    lochi_safetensors_sort(room, room + weights->count, weights->count, index_compare_files);
     model->count = weights->count;
     LOCH_RETURN(index_open_files(model, (safetensors_pair *const *)room, access));
     return index_list(model, room);
 }
 
-loch_status safetensors_index_load(loch_safetensors *file, size_t bytes, loch_access access)
+loch_status lochi_safetensors_index_load(loch_safetensors *file, size_t bytes, loch_access access)
 {
-    index_reader reader = {.model = file, .scan = safetensors_scan_begin(file->text, bytes)};
+    index_reader reader = {.model = file, .scan = lochi_safetensors_scan_begin(file->text, bytes)};
     loch_status status = index_read(&reader);
-    if (status == LOCH_OK) status = safetensors_metadata_sort(file->path, &file->index_metadata);
+    if (status == LOCH_OK) status = lochi_safetensors_metadata_sort(file->path, &file->index_metadata);
     file->metadata = &file->index_metadata;
     const size_t count = reader.weights.count + 1; /* + 1: none is a valid number */
     void **room = status == LOCH_OK ? calloc(2 * count, sizeof *room) : NULL;

@@ -81,9 +81,9 @@ static loch_status load_read(const load_source *source, loch_tensor *to, loch_st
     loch_mapping mapping;
     LOCH_RETURN(loch_tensor_map(to, LOCH_MAP_WRITE, stream, &mapping));
     const loch_status status =
-        safetensors_file_read(source->entry->file, source->offset, mapping.address, source->bytes);
+        lochi_safetensors_file_read(source->entry->file, source->offset, mapping.address, source->bytes);
     if (status == LOCH_OK)
-        safetensors_swap(mapping.address, source->bytes, loch_dtype_bytes(source->entry->type->dtype));
+        lochi_safetensors_swap(mapping.address, source->bytes, loch_dtype_bytes(source->entry->type->dtype));
     const loch_error failed = *loch_error_get();
     const loch_status unmapped = loch_tensor_unmap(&mapping, stream);
     if (status == LOCH_OK) return unmapped;
@@ -122,7 +122,7 @@ loch_status loch_safetensors_acquire_tensor(const loch_safetensors *file, const 
     if (!file || !name || !out)
         return SAFETENSORS_FAIL(INVALID, "a tensor of a safetensors file needs the file, a name and an output pointer");
     const safetensors_entry *entry;
-    LOCH_RETURN(safetensors_model_find(file, name, &entry));
+    LOCH_RETURN(lochi_safetensors_model_find(file, name, &entry));
     const load_source source = load_whole(entry);
     return load_tensor(&source, entry->file->shown, out);
 }
@@ -201,7 +201,7 @@ loch_status loch_safetensors_load(const loch_safetensors *file, const char *name
     const safetensors_entry *entry;
     load_source source;
     LOCH_RETURN(load_read_options(options, &how));
-    LOCH_RETURN(safetensors_model_find(file, name, &entry));
+    LOCH_RETURN(lochi_safetensors_model_find(file, name, &entry));
     LOCH_RETURN(load_find(entry, &how, &source));
     return load_new(&source, &how, out);
 }
@@ -232,7 +232,7 @@ loch_status loch_safetensors_copy(const loch_safetensors *file, const char *name
     const safetensors_entry *entry;
     load_source source;
     LOCH_RETURN(load_read_options(options, &how));
-    LOCH_RETURN(safetensors_model_find(file, name, &entry));
+    LOCH_RETURN(lochi_safetensors_model_find(file, name, &entry));
     LOCH_RETURN(load_find(entry, &how, &source));
     LOCH_RETURN(load_check_shape(&source, to));
     return load_into(&source, to, how.stream, how.overflow);
@@ -269,14 +269,14 @@ loch_status loch_safetensors_load_parameters(const loch_safetensors *file, loch_
     const safetensors_entry *entry;
     for (size_t i = 0; i < count; i++) {
         if (!parameters[i]) return SAFETENSORS_FAIL(INVALID, "parameter %zu of %zu to load is NULL", i, count);
-        LOCH_RETURN(safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
+        LOCH_RETURN(lochi_safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
     }
     for (size_t i = 0; i < count; i++) {
         if (i + 1 < count) {
-            LOCH_RETURN(safetensors_model_find(file, loch_parameter_get_name(parameters[i + 1]), &entry));
+            LOCH_RETURN(lochi_safetensors_model_find(file, loch_parameter_get_name(parameters[i + 1]), &entry));
             load_read_ahead(entry);
         }
-        LOCH_RETURN(safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
+        LOCH_RETURN(lochi_safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
         LOCH_RETURN(load_parameter(entry, context, parameters[i]));
     }
     return LOCH_OK;

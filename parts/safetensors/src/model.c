@@ -18,7 +18,7 @@ static bool model_is_index(uint64_t length)
 static loch_status model_load_one(loch_safetensors *file, uint64_t length, loch_access access)
 {
     safetensors_file *only = file->files;
-    LOCH_RETURN(safetensors_file_load(only, length, access));
+    LOCH_RETURN(lochi_safetensors_file_load(only, length, access));
     file->by_name = only->header.by_name;
     file->by_place = only->header.by_place;
     file->count = only->header.entries.count;
@@ -35,13 +35,13 @@ static loch_status model_load_index(loch_safetensors *file, loch_access access)
         return SAFETENSORS_FAIL(CORRUPT, "%s is not an index: it has %llu bytes, and %llu are read at most",
                                 safetensors_tail(file->path), (unsigned long long)bytes,
                                 (unsigned long long)SAFETENSORS_HEADER_MAX);
-    LOCH_RETURN(safetensors_file_read_text(index, 0, (size_t)bytes, &file->text));
-    safetensors_file_close(index);
+    LOCH_RETURN(lochi_safetensors_file_read_text(index, 0, (size_t)bytes, &file->text));
+    lochi_safetensors_file_close(index);
     free(file->files);
     file->files = NULL;
     file->files_count = 0;
     file->is_model = true;
-    return safetensors_index_load(file, (size_t)bytes, access);
+    return lochi_safetensors_index_load(file, (size_t)bytes, access);
 }
 
 static loch_status model_load(const char *path, loch_access access, loch_safetensors *file)
@@ -53,8 +53,8 @@ static loch_status model_load(const char *path, loch_access access, loch_safeten
         return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for opening %s", safetensors_tail(path));
     file->files_count = 1;
     file->files->number = -1;
-    LOCH_RETURN(safetensors_file_open(path, file->files));
-    LOCH_RETURN(safetensors_file_read_length(file->files, &length));
+    LOCH_RETURN(lochi_safetensors_file_open(path, file->files));
+    LOCH_RETURN(lochi_safetensors_file_read_length(file->files, &length));
     return model_is_index(length) ? model_load_index(file, access) : model_load_one(file, length, access);
 }
 
@@ -83,11 +83,11 @@ void loch_safetensors_close(loch_safetensors *file)
     if (!file) return;
     LOCHI_NOT_CANCELLED;
     for (size_t i = 0; i < file->files_count; i++)
-        safetensors_file_close(&file->files[i]);
+        lochi_safetensors_file_close(&file->files[i]);
     if (file->is_model) {
         free(file->by_name);
         free(file->by_place);
-        safetensors_metadata_free(&file->index_metadata);
+        lochi_safetensors_metadata_free(&file->index_metadata);
     }
     free(file->files);
     free(file->text);
@@ -118,14 +118,14 @@ static loch_safetensors_info model_describe(const safetensors_entry *entry)
 /* Finds a tensor. Returns NULL after setting the error record. */
 static const safetensors_entry *model_find(const loch_safetensors *file, const char *name)
 {
-    const safetensors_entry *entry = safetensors_find_entry(file->by_name, file->count, name);
+    const safetensors_entry *entry = lochi_safetensors_find_entry(file->by_name, file->count, name);
     if (!entry)
         (void)SAFETENSORS_FAIL(NOT_FOUND, "%s has no tensor \"%.60s\" among its %zu", safetensors_tail(file->path),
                                name, file->count);
     return entry;
 }
 
-loch_status safetensors_model_find(const loch_safetensors *file, const char *name, const safetensors_entry **out)
+loch_status lochi_safetensors_model_find(const loch_safetensors *file, const char *name, const safetensors_entry **out)
 {
     const safetensors_entry *entry = *out = model_find(file, name);
     if (!entry) return LOCH_E_NOT_FOUND;
@@ -163,7 +163,7 @@ loch_status loch_safetensors_walk(const loch_safetensors *file, loch_safetensors
 
 const char *loch_safetensors_get_metadata(const loch_safetensors *file, const char *key)
 {
-    return file && key ? safetensors_metadata_find(file->metadata, key) : NULL;
+    return file && key ? lochi_safetensors_metadata_find(file->metadata, key) : NULL;
 }
 
 loch_status loch_safetensors_walk_metadata(const loch_safetensors *file, loch_safetensors_metadata_visitor *visitor,

@@ -19,9 +19,9 @@ struct loch_safetensors {
 };
 
 /* Finds a tensor that Loch can have. E_NOT_FOUND; E_UNSUPPORTED: a type that Loch lacks, too many dimensions. */
-loch_status safetensors_model_find(const loch_safetensors *file, const char *name, const safetensors_entry **out);
+loch_status lochi_safetensors_model_find(const loch_safetensors *file, const char *name, const safetensors_entry **out);
 
 /* Reads the index of a model in several files, whose text is in `file->text`, and opens all of them. (index.c) */
-loch_status safetensors_index_load(loch_safetensors *file, size_t bytes, loch_access access);
+loch_status lochi_safetensors_index_load(loch_safetensors *file, size_t bytes, loch_access access);
 
 #endif

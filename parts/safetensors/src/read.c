@@ -100,7 +100,7 @@ static void read_shared(read_run *run, size_t helpers)
         pthread_join(threads[--started], NULL);
 }
 
-loch_status safetensors_file_read(const safetensors_file *file, uint64_t offset, void *to, size_t bytes)
+loch_status lochi_safetensors_file_read(const safetensors_file *file, uint64_t offset, void *to, size_t bytes)
 {
     read_run run = {.file = file, .offset = offset, .to = to, .bytes = bytes};
     read_shared(&run, read_helpers(bytes));

@@ -169,7 +169,7 @@ static loch_status save_rows(save_state *save, loch_tensor *tensor, int64_t star
     LOCH_RETURN(loch_tensor_slice(tensor, 0, start, start + count, 1, &rows));
     loch_status status = loch_tensor_read(rows, save->piece, loch_tensor_get_bytes(rows), save->how.stream);
     if (status == LOCH_OK) {
-        safetensors_swap(save->piece, loch_tensor_get_bytes(rows), loch_dtype_bytes(loch_tensor_get_dtype(rows)));
+        lochi_safetensors_swap(save->piece, loch_tensor_get_bytes(rows), loch_dtype_bytes(loch_tensor_get_dtype(rows)));
         status = lochi_new_file_write(&save->file, save->piece, loch_tensor_get_bytes(rows));
     }
     loch_tensor_release(rows);
@@ -242,7 +242,7 @@ static loch_status save_check_text(const save_state *save, const char *text, con
 {
     if (!text) return SAFETENSORS_FAIL(INVALID, "%s for %s is NULL", what, safetensors_tail(save->path));
     const size_t length = strlen(text);
-    if (safetensors_utf8(text, length) < length)
+    if (lochi_safetensors_utf8(text, length) < length)
         return SAFETENSORS_FAIL(INVALID, "%s for %s is not UTF-8", what, safetensors_tail(save->path));
     return LOCH_OK;
 }
@@ -268,7 +268,7 @@ static loch_status save_check_metadata(const save_state *save)
         if (status == LOCH_OK) status = save_check_text(save, save->how.metadata_values[i], "a value of the metadata");
         keys[i] = (void *)&save->how.metadata_keys[i];
     }
-    if (status == LOCH_OK) safetensors_sort(keys, keys + count, count, save_compare_keys);
+    if (status == LOCH_OK) lochi_safetensors_sort(keys, keys + count, count, save_compare_keys);
     for (size_t i = 1; status == LOCH_OK && i < count; i++)
         if (save_compare_keys(keys[i - 1], keys[i]) == 0)
             status = SAFETENSORS_FAIL(INVALID, "the metadata for %s has the key \"%.60s\" twice",
@@ -285,7 +285,7 @@ static loch_status save_take_item(save_state *save, const char *name, loch_tenso
                                 safetensors_tail(save->path));
     if (!tensor)
         return SAFETENSORS_FAIL(INVALID, "the tensor \"%.60s\" for %s is NULL", name, safetensors_tail(save->path));
-    *item = (save_item){name, tensor, safetensors_type_of(loch_tensor_get_dtype(tensor))};
+    *item = (save_item){name, tensor, lochi_safetensors_type_of(loch_tensor_get_dtype(tensor))};
     if (!item->type)
         return SAFETENSORS_FAIL(UNSUPPORTED, "\"%.60s\" has the type %s, which the format of %s lacks", name,
                                 loch_dtype_name(loch_tensor_get_dtype(tensor)), safetensors_tail(save->path));
@@ -304,12 +304,12 @@ static loch_status save_prepare(save_state *save, const char *const *names, loch
         LOCH_RETURN(save_take_item(save, names[i], tensors[i], &save->items[i]));
         save->order[i] = &save->items[i];
     }
-    safetensors_sort(save->order, save->order + save->count, save->count, save_compare_names);
+    lochi_safetensors_sort(save->order, save->order + save->count, save->count, save_compare_names);
     for (size_t i = 1; i < save->count; i++)
         if (save_compare_names(save->order[i - 1], save->order[i]) == 0)
             return SAFETENSORS_FAIL(INVALID, "two tensors for %s have the name \"%.60s\"", safetensors_tail(save->path),
                                     ((const save_item *)save->order[i])->name);
-    safetensors_sort(save->order, save->order + save->count, save->count, save_compare_types);
+    lochi_safetensors_sort(save->order, save->order + save->count, save->count, save_compare_types);
     return save_make_header(save);
 }
 

@@ -6,7 +6,7 @@
 
 #define SCAN_DEPTH_MAX 64
 
-bool safetensors_scan_fail(safetensors_scan *scan, const char *wrong)
+bool lochi_safetensors_scan_fail(safetensors_scan *scan, const char *wrong)
 {
     if (!scan->wrong) {
         scan->wrong = wrong;
@@ -31,7 +31,7 @@ static size_t utf8_length(const unsigned char *at, size_t left)
     return is_wrong ? 0 : length;
 }
 
-size_t safetensors_utf8(const char *text, size_t bytes)
+size_t lochi_safetensors_utf8(const char *text, size_t bytes)
 {
     size_t at = 0;
     for (size_t length; at < bytes; at += length) {
@@ -41,10 +41,10 @@ size_t safetensors_utf8(const char *text, size_t bytes)
     return at;
 }
 
-safetensors_scan safetensors_scan_begin(char *text, size_t bytes)
+safetensors_scan lochi_safetensors_scan_begin(char *text, size_t bytes)
 {
     safetensors_scan scan = {.start = text, .at = text, .end = text + bytes};
-    const size_t good = safetensors_utf8(text, bytes);
+    const size_t good = lochi_safetensors_utf8(text, bytes);
     if (good < bytes) {
         scan.wrong = "not UTF-8";
         scan.wrong_at = good;
@@ -52,7 +52,7 @@ safetensors_scan safetensors_scan_begin(char *text, size_t bytes)
     return scan;
 }
 
-char safetensors_scan_peek(safetensors_scan *scan)
+char lochi_safetensors_scan_peek(safetensors_scan *scan)
 {
     if (scan->wrong) return '\0';
     while (scan->at < scan->end && (*scan->at == ' ' || *scan->at == '\t' || *scan->at == '\n' || *scan->at == '\r'))
@@ -60,24 +60,24 @@ char safetensors_scan_peek(safetensors_scan *scan)
     return scan->at < scan->end ? *scan->at : '\0';
 }
 
-bool safetensors_scan_take(safetensors_scan *scan, char character, const char *wrong)
+bool lochi_safetensors_scan_take(safetensors_scan *scan, char character, const char *wrong)
 {
-    if (safetensors_scan_peek(scan) != character) return safetensors_scan_fail(scan, wrong);
+    if (lochi_safetensors_scan_peek(scan) != character) return lochi_safetensors_scan_fail(scan, wrong);
     scan->at++;
     return true;
 }
 
-bool safetensors_scan_next(safetensors_scan *scan, char close, size_t *count)
+bool lochi_safetensors_scan_next(safetensors_scan *scan, char close, size_t *count)
 {
-    const char next = safetensors_scan_peek(scan);
+    const char next = lochi_safetensors_scan_peek(scan);
     if (scan->wrong) return false;
-    if (scan->at == scan->end) return safetensors_scan_fail(scan, "the text ends too early");
+    if (scan->at == scan->end) return lochi_safetensors_scan_fail(scan, "the text ends too early");
     if (next == close) {
         scan->at++;
         return false;
     }
     if (*count) {
-        if (next != ',') return safetensors_scan_fail(scan, "a comma or a closing bracket is expected");
+        if (next != ',') return lochi_safetensors_scan_fail(scan, "a comma or a closing bracket is expected");
         scan->at++;
     }
     ++*count;
@@ -92,7 +92,7 @@ static bool scan_hex(safetensors_scan *scan, unsigned *out)
     for (int i = 0; i < 4; i++, scan->at++) {
         static const char digits[] = "0123456789abcdef0123456789ABCDEF";
         const char *found = scan->at < scan->end && *scan->at ? strchr(digits, *scan->at) : NULL;
-        if (!found) return safetensors_scan_fail(scan, "\\u needs four hexadecimal digits");
+        if (!found) return lochi_safetensors_scan_fail(scan, "\\u needs four hexadecimal digits");
         *out = *out << 4 | (unsigned)((found - digits) & 15);
     }
     return true;
@@ -103,14 +103,15 @@ static bool scan_unicode(safetensors_scan *scan, unsigned *out)
 {
     unsigned low;
     if (!scan_hex(scan, out)) return false;
-    if (*out >= 0xDC00 && *out < 0xE000) return safetensors_scan_fail(scan, "half of a surrogate pair is missing");
-    if (!*out) return safetensors_scan_fail(scan, "text has a zero in it");
+    if (*out >= 0xDC00 && *out < 0xE000)
+        return lochi_safetensors_scan_fail(scan, "half of a surrogate pair is missing");
+    if (!*out) return lochi_safetensors_scan_fail(scan, "text has a zero in it");
     if (*out < 0xD800 || *out >= 0xE000) return true;
     if (scan->end - scan->at < 2 || scan->at[0] != '\\' || scan->at[1] != 'u')
-        return safetensors_scan_fail(scan, "half of a surrogate pair is missing");
+        return lochi_safetensors_scan_fail(scan, "half of a surrogate pair is missing");
     scan->at += 2;
     if (!scan_hex(scan, &low)) return false;
-    if (low < 0xDC00 || low >= 0xE000) return safetensors_scan_fail(scan, "half of a surrogate pair is missing");
+    if (low < 0xDC00 || low >= 0xE000) return lochi_safetensors_scan_fail(scan, "half of a surrogate pair is missing");
     *out = 0x10000 + ((*out - 0xD800) << 10) + (low - 0xDC00);
     return true;
 }
@@ -139,16 +140,16 @@ static char *scan_escape(safetensors_scan *scan, char *to)
         return to + 1;
     }
     if (name != 'u') {
-        safetensors_scan_fail(scan, "an unknown escape in text");
+        lochi_safetensors_scan_fail(scan, "an unknown escape in text");
         return NULL;
     }
     scan->at++;
     return scan_unicode(scan, &code) ? scan_put(to, code) : NULL;
 }
 
-char *safetensors_scan_text(safetensors_scan *scan)
+char *lochi_safetensors_scan_text(safetensors_scan *scan)
 {
-    if (!safetensors_scan_take(scan, '"', "text is expected")) return NULL;
+    if (!lochi_safetensors_scan_take(scan, '"', "text is expected")) return NULL;
     char *text = scan->at, *to = text;
     while (scan->at < scan->end) {
         const char next = *scan->at;
@@ -158,7 +159,7 @@ char *safetensors_scan_text(safetensors_scan *scan)
             return text;
         }
         if ((unsigned char)next < 0x20) {
-            safetensors_scan_fail(scan, "text has a control character in it");
+            lochi_safetensors_scan_fail(scan, "text has a control character in it");
             return NULL;
         }
         scan->at++;
@@ -167,14 +168,14 @@ char *safetensors_scan_text(safetensors_scan *scan)
         else if (!(to = scan_escape(scan, to)))
             return NULL;
     }
-    safetensors_scan_fail(scan, "the text ends too early");
+    lochi_safetensors_scan_fail(scan, "the text ends too early");
     return NULL;
 }
 
-char *safetensors_scan_name(safetensors_scan *scan)
+char *lochi_safetensors_scan_name(safetensors_scan *scan)
 {
-    char *name = safetensors_scan_text(scan);
-    return name && safetensors_scan_take(scan, ':', "a colon is expected behind a name") ? name : NULL;
+    char *name = lochi_safetensors_scan_text(scan);
+    return name && lochi_safetensors_scan_take(scan, ':', "a colon is expected behind a name") ? name : NULL;
 }
 
 /* --- numbers --- */
@@ -184,28 +185,28 @@ static bool scan_is_digit(const safetensors_scan *scan)
     return scan->at < scan->end && *scan->at >= '0' && *scan->at <= '9';
 }
 
-bool safetensors_scan_whole(safetensors_scan *scan, uint64_t *out)
+bool lochi_safetensors_scan_whole(safetensors_scan *scan, uint64_t *out)
 {
     uint64_t value = 0;
-    const char next = safetensors_scan_peek(scan);
-    if (next == '-') return safetensors_scan_fail(scan, "a number is negative");
-    if (scan->wrong || !scan_is_digit(scan)) return safetensors_scan_fail(scan, "a whole number is expected");
+    const char next = lochi_safetensors_scan_peek(scan);
+    if (next == '-') return lochi_safetensors_scan_fail(scan, "a number is negative");
+    if (scan->wrong || !scan_is_digit(scan)) return lochi_safetensors_scan_fail(scan, "a whole number is expected");
     const char *start = scan->at;
     for (; scan_is_digit(scan); scan->at++) {
         const unsigned digit = (unsigned)(*scan->at - '0');
-        if (value > (UINT64_MAX - digit) / 10) return safetensors_scan_fail(scan, "a number is above 2^64 - 1");
+        if (value > (UINT64_MAX - digit) / 10) return lochi_safetensors_scan_fail(scan, "a number is above 2^64 - 1");
         value = value * 10 + digit;
     }
-    if (*start == '0' && scan->at - start > 1) return safetensors_scan_fail(scan, "a number begins with 0");
+    if (*start == '0' && scan->at - start > 1) return lochi_safetensors_scan_fail(scan, "a number begins with 0");
     if (scan->at < scan->end && (*scan->at == '.' || *scan->at == 'e' || *scan->at == 'E'))
-        return safetensors_scan_fail(scan, "a number is not whole");
+        return lochi_safetensors_scan_fail(scan, "a number is not whole");
     *out = value;
     return true;
 }
 
 static bool scan_digits(safetensors_scan *scan)
 {
-    if (!scan_is_digit(scan)) return safetensors_scan_fail(scan, "a number lacks digits");
+    if (!scan_is_digit(scan)) return lochi_safetensors_scan_fail(scan, "a number lacks digits");
     while (scan_is_digit(scan))
         scan->at++;
     return true;
@@ -222,7 +223,7 @@ static bool scan_real(safetensors_scan *scan)
     if (scan_is_at(scan, '-', '-')) scan->at++;
     const char *digits = scan->at;
     if (!scan_digits(scan)) return false;
-    if (*digits == '0' && scan->at - digits > 1) return safetensors_scan_fail(scan, "a number begins with 0");
+    if (*digits == '0' && scan->at - digits > 1) return lochi_safetensors_scan_fail(scan, "a number begins with 0");
     if (scan_is_at(scan, '.', '.')) {
         scan->at++;
         if (!scan_digits(scan)) return false;
@@ -233,9 +234,9 @@ static bool scan_real(safetensors_scan *scan)
     return scan_digits(scan);
 }
 
-char *safetensors_scan_number(safetensors_scan *scan)
+char *lochi_safetensors_scan_number(safetensors_scan *scan)
 {
-    safetensors_scan_peek(scan);
+    lochi_safetensors_scan_peek(scan);
     char *from = scan->at;
     if (scan->wrong || !scan_real(scan)) return NULL;
     const size_t length = (size_t)(scan->at - from);
@@ -250,7 +251,7 @@ static bool scan_word(safetensors_scan *scan, const char *word)
 {
     const size_t length = strlen(word);
     if ((size_t)(scan->end - scan->at) < length || memcmp(scan->at, word, length) != 0)
-        return safetensors_scan_fail(scan, "a value is expected");
+        return lochi_safetensors_scan_fail(scan, "a value is expected");
     scan->at += length;
     return true;
 }
@@ -259,25 +260,25 @@ static bool scan_word(safetensors_scan *scan, const char *word)
 static bool scan_skip_plain(safetensors_scan *scan, char kind)
 {
     switch (kind) {
-    case '"': return safetensors_scan_text(scan) != NULL;
+    case '"': return lochi_safetensors_scan_text(scan) != NULL;
     case 't': return scan_word(scan, "true");
     case 'f': return scan_word(scan, "false");
     case 'n': return scan_word(scan, "null");
     default: break;
     }
     if (kind == '-' || scan_is_digit(scan)) return scan_real(scan);
-    return safetensors_scan_fail(scan, "a value is expected");
+    return lochi_safetensors_scan_fail(scan, "a value is expected");
 }
 
-bool safetensors_scan_skip(safetensors_scan *scan)
+bool lochi_safetensors_scan_skip(safetensors_scan *scan)
 {
     char closes[SCAN_DEPTH_MAX] = {0};
     size_t counts[SCAN_DEPTH_MAX] = {0}, depth = 0;
     do {
-        const char kind = safetensors_scan_peek(scan);
+        const char kind = lochi_safetensors_scan_peek(scan);
         if (kind == '{' || kind == '[') {
             if (depth == SCAN_DEPTH_MAX)
-                return safetensors_scan_fail(scan, "objects and lists are more than 64 levels deep");
+                return lochi_safetensors_scan_fail(scan, "objects and lists are more than 64 levels deep");
             closes[depth] = kind == '{' ? '}' : ']';
             counts[depth++] = 0;
             scan->at++;
@@ -285,18 +286,18 @@ bool safetensors_scan_skip(safetensors_scan *scan)
             return false;
         }
         /* Goes to the next value inside, or out of what has ended. */
-        while (depth && !safetensors_scan_next(scan, closes[depth - 1], &counts[depth - 1])) {
+        while (depth && !lochi_safetensors_scan_next(scan, closes[depth - 1], &counts[depth - 1])) {
             if (scan->wrong) return false;
             depth--;
         }
-        if (depth && closes[depth - 1] == '}' && !safetensors_scan_name(scan)) return false;
+        if (depth && closes[depth - 1] == '}' && !lochi_safetensors_scan_name(scan)) return false;
     } while (depth);
     return !scan->wrong;
 }
 
-bool safetensors_scan_end(safetensors_scan *scan)
+bool lochi_safetensors_scan_end(safetensors_scan *scan)
 {
-    safetensors_scan_peek(scan);
-    if (!scan->wrong && scan->at < scan->end) return safetensors_scan_fail(scan, "there is text behind the end");
+    lochi_safetensors_scan_peek(scan);
+    if (!scan->wrong && scan->at < scan->end) return lochi_safetensors_scan_fail(scan, "there is text behind the end");
     return !scan->wrong;
 }

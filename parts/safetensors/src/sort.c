@@ -11,7 +11,7 @@ static void sort_merge(void **from, void **to, size_t first, size_t middle, size
         to[i] = left < middle && (right == end || compare(from[left], from[right]) <= 0) ? from[left++] : from[right++];
 }
 
-void safetensors_sort(void **items, void **scratch, size_t count, safetensors_compare *compare)
+void lochi_safetensors_sort(void **items, void **scratch, size_t count, safetensors_compare *compare)
 {
     void **from = items, **to = scratch;
     for (size_t run = 1; run < count; run *= 2) {

@@ -10,6 +10,6 @@ typedef int safetensors_compare(const void *a, const void *b);
 
 /* Sorts `count` pointers, in O(n log n) steps whatever their order is. Equal ones keep their order. `scratch` has room
  * for as many. */
-void safetensors_sort(void **items, void **scratch, size_t count, safetensors_compare *compare);
+void lochi_safetensors_sort(void **items, void **scratch, size_t count, safetensors_compare *compare);
 
 #endif

@@ -30,21 +30,21 @@ static const safetensors_type types[] = {
 
 #define TYPES (sizeof types / sizeof *types)
 
-const safetensors_type *safetensors_type_find(const char *name)
+const safetensors_type *lochi_safetensors_type_find(const char *name)
 {
     for (size_t i = 0; i < TYPES; i++)
         if (strcmp(types[i].name, name) == 0) return &types[i];
     return NULL;
 }
 
-const safetensors_type *safetensors_type_of(loch_dtype dtype)
+const safetensors_type *lochi_safetensors_type_of(loch_dtype dtype)
 {
     for (size_t i = 0; dtype != LOCH_DTYPE_NONE && i < TYPES; i++)
         if (types[i].dtype == dtype) return &types[i];
     return NULL;
 }
 
-void safetensors_swap(void *elements, size_t bytes, size_t element)
+void lochi_safetensors_swap(void *elements, size_t bytes, size_t element)
 {
     if (__BYTE_ORDER__ != __ORDER_BIG_ENDIAN__) return;
     char *at = elements;

@@ -105,7 +105,7 @@ static void a_good_file_without_processes_is_taken(void **state)
     good_file(bytes);
     budget_head *head = (budget_head *)bytes;
     budget_slot *slots = (budget_slot *)(bytes + sizeof *head);
-    const budget_process self = budget_process_self();
+    const budget_process self = lochi_budget_process_self();
     head->high = 5;
     slots[0] = (budget_slot){.kind = BUDGET_SLOT_MEMBER, .pid = 1, .start = 77, .space = self.space, .granted = 5};
     slots[1] = (budget_slot){

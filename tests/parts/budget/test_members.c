@@ -134,7 +134,7 @@ static void limits_and_weights(void **state)
     loch_budget *budget = budget_open(128 * TEST_MIB, 20);
     party a = party_begin(budget_device, budget, "small", 0, 32 * TEST_MIB);
     CHECK_FAILS(loch_alloc(a.pool, 40 * TEST_MIB, &block), LIMIT);
-    assert_non_null(strstr(loch_error_get()->sentence, "limit of 32 MiB in budget \"test\""));
+    assert_non_null(strstr(loch_error_get()->sentence, "can never fit: the limit of pool"));
     const loch_budget_member_options heavy = {
         .size = sizeof heavy, .weight = 3, .minimum_bytes = 16 * TEST_MIB, .limit_bytes = 1000 * TEST_MIB};
     loch_budget_member *member;
@@ -196,7 +196,7 @@ static void a_pool_gets_its_limit_back(void **state)
     CHECK_OK(loch_free(outer, more));
     loch_budget_close(budget); /* members keep it */
     CHECK_FAILS(loch_alloc(outer, 64 * TEST_MIB, &more), LIMIT);
-    assert_non_null(strstr(loch_error_get()->sentence, "its limit of 48 MiB"));
+    assert_non_null(strstr(loch_error_get()->sentence, "the limit of pool \"limited\" is 48 MiB"));
     assert_true(budget_is_there());
     loch_budget_member_destroy(member);
     assert_false(budget_is_there());

@@ -113,10 +113,10 @@ static void most_is_what_byte_by_byte_gives(void **state)
         model_to_table(&m, &table);
         for (size_t i = 0; i < m.count; i++) {
             if (!m.is_there[i]) continue;
-            assert_int_equal(budget_rules_share(&table, i), model_share(&m, i));
-            if (budget_rules_most(&table, i) != model_most(&m, i))
+            assert_int_equal(lochi_budget_rules_share(&table, i), model_share(&m, i));
+            if (lochi_budget_rules_most(&table, i) != model_most(&m, i))
                 fail_msg("round %zu, member %zu: %llu, not %llu", round, i,
-                         (unsigned long long)budget_rules_most(&table, i), (unsigned long long)model_most(&m, i));
+                         (unsigned long long)lochi_budget_rules_most(&table, i), (unsigned long long)model_most(&m, i));
         }
     }
 }
@@ -147,7 +147,7 @@ static void sequences_keep_the_promises(void **state)
                 m.granted[i] -= test_random_below(&random, m.granted[i] + 1);
             } else {
                 model_to_table(&m, &table);
-                const uint64_t most = budget_rules_most(&table, i);
+                const uint64_t most = lochi_budget_rules_most(&table, i);
                 assert_true(most >= m.granted[i] && most <= larger(m.limit[i], m.granted[i]));
                 m.granted[i] += test_random_below(&random, most - m.granted[i] + 1);
                 m.wanted[i] = test_random_below(&random, 4) ? 0 : m.granted[i] + test_random_below(&random, 10);
@@ -161,7 +161,7 @@ static void sequences_keep_the_promises(void **state)
             if (kept > m.total) continue; /* a member joined while others had borrowed: it waits for them */
             model_to_table(&m, &table);
             for (size_t j = 0; j < MEMBERS; j++) /* every minimum can be had at once */
-                if (m.is_there[j]) assert_true(budget_rules_most(&table, j) >= m.minimum[j]);
+                if (m.is_there[j]) assert_true(lochi_budget_rules_most(&table, j) >= m.minimum[j]);
         }
     }
 }
@@ -183,21 +183,21 @@ static void what_is_asked_for_is_enough(void **state)
         const bool is_minimum = test_random_below(&random, 2) != 0;
         const uint64_t target = is_minimum ? m.minimum[i] : share;
         model_to_table(&m, &table);
-        if (target <= budget_rules_most(&table, i)) continue;
+        if (target <= lochi_budget_rules_most(&table, i)) continue;
         model after = m;
         for (size_t j = 0; j < m.count; j++) {
-            const budget_wish wish = budget_rules_ask(&table, i, target, j);
+            const budget_wish wish = lochi_budget_rules_ask(&table, i, target, j);
             if (!wish.bytes) continue;
             assert_true(j != i && m.is_there[j]);
             assert_true(wish.level == (target <= m.minimum[i] ? BUDGET_LEVEL_MINIMUM : BUDGET_LEVEL_SHARE));
-            const uint64_t floor = budget_rules_floor(&table, j, wish.level);
+            const uint64_t floor = lochi_budget_rules_floor(&table, j, wish.level);
             assert_true(floor >= m.minimum[j] && wish.bytes <= m.granted[j] - floor);
             after.granted[j] -= wish.bytes;
         }
         model_to_table(&after, &table);
-        if (budget_rules_most(&table, i) < target)
+        if (lochi_budget_rules_most(&table, i) < target)
             fail_msg("round %zu: member %zu gets %llu of %llu", round, i,
-                     (unsigned long long)budget_rules_most(&table, i), (unsigned long long)target);
+                     (unsigned long long)lochi_budget_rules_most(&table, i), (unsigned long long)target);
         served++;
     }
     assert_true(served > 500);
@@ -217,9 +217,9 @@ static void any_table_is_read(void **state)
         for (size_t i = 0; i < table.head.high; i++)
             table.slots[i].kind = (uint32_t)test_random_below(&random, 4);
         for (size_t i = 0; i < table.head.high; i += 17) {
-            assert_true(budget_rules_most(&table, i) >= table.slots[i].granted);
-            (void)budget_rules_ask(&table, i, test_random_next(&random), (i + 1) % table.head.high);
-            (void)budget_rules_floor(&table, i, (budget_level)test_random_below(&random, 5));
+            assert_true(lochi_budget_rules_most(&table, i) >= table.slots[i].granted);
+            (void)lochi_budget_rules_ask(&table, i, test_random_next(&random), (i + 1) % table.head.high);
+            (void)lochi_budget_rules_floor(&table, i, (budget_level)test_random_below(&random, 5));
         }
     }
 }

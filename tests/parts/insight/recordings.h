@@ -7,13 +7,14 @@
 #include "test.h"
 
 /* Reads contents by one reader. On success the caller destroys the recording. */
-static inline loch_status recordings_read(insight_reader *read, const void *data, size_t bytes, loch_recording **out)
+static inline loch_status recordings_read(lochi_insight_reader *read, const void *data, size_t bytes,
+                                          loch_recording **out)
 {
     const insight_source source = {.path = "file", .data = data, .bytes = bytes};
     const loch_recording_options options = {.size = sizeof options};
-    loch_status status = insight_recording_create("file", LOCH_RECORDING_TEXT, out);
+    loch_status status = lochi_insight_recording_create("file", LOCH_RECORDING_TEXT, out);
     if (status == LOCH_OK) status = read(&source, &options, *out);
-    if (status == LOCH_OK) status = insight_recording_finish(*out);
+    if (status == LOCH_OK) status = lochi_insight_recording_finish(*out);
     if (status == LOCH_OK) return LOCH_OK;
     loch_recording_destroy(*out);
     *out = NULL;
@@ -21,7 +22,7 @@ static inline loch_status recordings_read(insight_reader *read, const void *data
 }
 
 /* Writes a recording into memory that the caller frees. */
-static inline char *recordings_write(insight_writer *write, const loch_recording *recording, size_t *bytes)
+static inline char *recordings_write(lochi_insight_writer *write, const loch_recording *recording, size_t *bytes)
 {
     char *data = NULL;
     const loch_recording_options options = {.size = sizeof options};
@@ -35,7 +36,7 @@ static inline char *recordings_write(insight_writer *write, const loch_recording
 static inline loch_recording *recordings_from_text(const char *text)
 {
     loch_recording *recording;
-    CHECK_OK(recordings_read(insight_read_text, text, strlen(text), &recording));
+    CHECK_OK(recordings_read(lochi_insight_read_text, text, strlen(text), &recording));
     return recording;
 }
 
@@ -72,11 +73,12 @@ static inline void recordings_alloc(recordings_state *state, loch_recording_even
                                   .stream = event.stream,
                                   .alignment = (uint8_t)(test_random_below(state->random, 8) ? 0 : 12),
                                   .is_present = !state->time_ns && state->recording->events.count == state->presents};
+    if (!test_random_below(state->random, 6)) block.max_bytes = test_random_next(state->random) >> 20;
     block.address = state->shape->has_addresses ? recordings_address(state) : 0;
     state->next_id += 1 + (test_random_below(state->random, 20) ? 0 : test_random_next(state->random) >> 20);
     block.id = state->shape->has_addresses ? state->recording->blocks.count : state->next_id;
     state->presents += block.is_present;
-    const uint32_t index = insight_recording_add_alloc(state->recording, &block, &event);
+    const uint32_t index = lochi_insight_recording_add_alloc(state->recording, &block, &event);
     state->addresses[state->live_count] = block.address;
     state->live[state->live_count++] = index;
 }
@@ -90,7 +92,8 @@ static inline void recordings_other(recordings_state *state, loch_recording_even
                                             .give_event = LOCH_RECORDING_NONE,
                                             .device = event.stream = event.stream & 1};
         event.kind = LOCH_RECORDED_TAKE;
-        event.subject = state->ranges[state->ranges_count++] = insight_recording_add_range(state->recording, &range);
+        event.subject = state->ranges[state->ranges_count++] =
+            lochi_insight_recording_add_range(state->recording, &range);
     } else if (choice == 0) {
         event.subject = state->ranges[--state->ranges_count];
         loch_recording_range *range = (loch_recording_range *)state->recording->ranges.data + event.subject;
@@ -108,7 +111,7 @@ static inline void recordings_other(recordings_state *state, loch_recording_even
         event.stream = event.kind == LOCH_RECORDED_FAIL ? LOCH_E_LIMIT : 0;
     }
     event.stack = LOCH_RECORDING_NONE;
-    assert_int_not_equal(insight_recording_add_event(state->recording, &event), LOCH_RECORDING_NONE);
+    assert_int_not_equal(lochi_insight_recording_add_event(state->recording, &event), LOCH_RECORDING_NONE);
 }
 
 static inline void recordings_step(recordings_state *state, uint16_t thread)
@@ -134,14 +137,14 @@ static inline void recordings_step(recordings_state *state, uint16_t thread)
         if (choice != 11) event.stream = block->stream;
         if (choice == 11) event.value = 0;
         if (choice == 13) event.value = recordings_address(state);
-        assert_int_not_equal(insight_recording_add_event(state->recording, &event), LOCH_RECORDING_NONE);
+        assert_int_not_equal(lochi_insight_recording_add_event(state->recording, &event), LOCH_RECORDING_NONE);
     } else if (at < state->live_count) {
         event.flags = (uint16_t)test_random_below(random, 2);
         if (!event.flags && test_random_below(random, 2))
             event.stream = loch_recording_get_blocks(state->recording)[state->live[at]].stream;
         else
             event.flags = 1;
-        assert_int_not_equal(insight_recording_add_free(state->recording, state->live[at], &event),
+        assert_int_not_equal(lochi_insight_recording_add_free(state->recording, state->live[at], &event),
                              LOCH_RECORDING_NONE);
         state->live[at] = state->live[--state->live_count];
     }
@@ -153,28 +156,29 @@ static inline loch_recording *recordings_random(test_random *random, const recor
     static const char *const tags[] = {"weights", "cache", "activations of a step"};
     static const char *const allocators[] = {"pool", "arena", "pool"};
     recordings_state state = {.random = random, .shape = shape, .next_address = 4096};
-    CHECK_OK(insight_recording_create("file", LOCH_RECORDING_BINARY, &state.recording));
+    CHECK_OK(lochi_insight_recording_create("file", LOCH_RECORDING_BINARY, &state.recording));
     state.recording->info.has_addresses = shape->has_addresses;
     for (size_t i = 0; i < 3; i++) {
-        insight_recording_add_name(state.recording, LOCH_RECORDING_TAG, tags[i], strlen(tags[i]));
-        insight_recording_append_name(state.recording, LOCH_RECORDING_ALLOCATOR, allocators[i], strlen(allocators[i]));
+        lochi_insight_recording_add_name(state.recording, LOCH_RECORDING_TAG, tags[i], strlen(tags[i]));
+        lochi_insight_recording_append_name(state.recording, LOCH_RECORDING_ALLOCATOR, allocators[i],
+                                            strlen(allocators[i]));
     }
     for (size_t i = 0; i < 2; i++) {
-        insight_recording_add_name(state.recording, LOCH_RECORDING_DEVICE, i ? "sim:1" : "sim:0", 5);
-        insight_recording_add_name(state.recording, LOCH_RECORDING_CALL, i ? "map" : "free", i ? 3 : 4);
+        lochi_insight_recording_add_name(state.recording, LOCH_RECORDING_DEVICE, i ? "sim:1" : "sim:0", 5);
+        lochi_insight_recording_add_name(state.recording, LOCH_RECORDING_CALL, i ? "map" : "free", i ? 3 : 4);
     }
     for (size_t i = 0; i < shape->threads; i++) {
         char name[32];
         snprintf(name, sizeof name, "worker-%zu", i);
-        insight_recording_add_name(state.recording, LOCH_RECORDING_THREAD, name, strlen(name));
+        lochi_insight_recording_add_name(state.recording, LOCH_RECORDING_THREAD, name, strlen(name));
     }
-    const uint32_t frames[] = {insight_recording_add_text(state.recording, "serve at main.c:10", 18),
-                               insight_recording_add_text(state.recording, "main", 4)};
+    const uint32_t frames[] = {lochi_insight_recording_add_text(state.recording, "serve at main.c:10", 18),
+                               lochi_insight_recording_add_text(state.recording, "main", 4)};
     for (uint32_t i = 0; i < 3; i++) /* two frames, one frame, none */
-        insight_recording_add_stack(state.recording, frames, 2 - i);
+        lochi_insight_recording_add_stack(state.recording, frames, 2 - i);
     for (size_t i = 0; i < shape->events; i++)
         recordings_step(&state, (uint16_t)test_random_below(random, shape->threads));
-    CHECK_OK(insight_recording_finish(state.recording));
+    CHECK_OK(lochi_insight_recording_finish(state.recording));
     return state.recording;
 }
 
@@ -225,6 +229,7 @@ static inline void recordings_check_equal(const loch_recording *a, const loch_re
         assert_int_equal(x->allocator, y->allocator);
         assert_int_equal(x->alignment, y->alignment);
         assert_int_equal(x->is_present, y->is_present);
+        assert_int_equal(x->max_bytes, y->max_bytes);
         recordings_check_name(a, b, LOCH_RECORDING_TAG, x->tag, y->tag);
         recordings_check_name(a, b, LOCH_RECORDING_ALLOCATOR, x->allocator, y->allocator);
     }

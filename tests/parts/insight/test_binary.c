@@ -82,7 +82,7 @@ static void file_name(file_maker *file, unsigned type, unsigned number, const ch
 static loch_recording *file_read(const file_maker *file)
 {
     loch_recording *recording;
-    CHECK_OK(recordings_read(insight_read_binary, file->data, 4096 + 4096 * file->chunks, &recording));
+    CHECK_OK(recordings_read(lochi_insight_read_binary, file->data, 4096 + 4096 * file->chunks, &recording));
     return recording;
 }
 
@@ -333,8 +333,8 @@ static void test_memory_that_is_mapped_twice_counts_once(void **state)
     for (size_t i = 0; i < 6; i++)
         assert_int_equal(loch_recording_get_events(recording)[i].value, values[i]);
     size_t bytes;
-    char *data = recordings_write(insight_write_binary, recording, &bytes);
-    CHECK_OK(recordings_read(insight_read_binary, data, bytes, &again));
+    char *data = recordings_write(lochi_insight_write_binary, recording, &bytes);
+    CHECK_OK(recordings_read(lochi_insight_read_binary, data, bytes, &again));
     for (size_t i = 0; i < 6; i++)
         assert_int_equal(loch_recording_get_events(again)[i].value, values[i]);
     assert_int_equal(loch_recording_get_ranges(again)[1].bytes, 64);
@@ -380,7 +380,7 @@ static void test_ranges_go_in_other_pieces(void **state)
 static void check_broken(const file_maker *file, size_t bytes, const char *sentence)
 {
     loch_recording *recording;
-    CHECK_FAILS(recordings_read(insight_read_binary, file->data, bytes, &recording), INVALID);
+    CHECK_FAILS(recordings_read(lochi_insight_read_binary, file->data, bytes, &recording), INVALID);
     assert_string_equal(loch_error_get()->sentence, sentence);
 }
 
@@ -420,12 +420,12 @@ static void test_cut_and_changed_files_are_survived(void **state)
     const recordings_shape shape = {300, 3, true, true};
     loch_recording *recording = recordings_random(&random, &shape), *cut;
     size_t bytes, events = 0;
-    char *data = recordings_write(insight_write_binary, recording, &bytes);
+    char *data = recordings_write(lochi_insight_write_binary, recording, &bytes);
     for (size_t length = 0; length <= bytes; length++) {
         if (length && length < bytes && !data[length - 1] && length % 64) continue; /* few of the many zeros */
         char *copy = malloc(length + 1); /* so that a sanitizer sees reads beyond the end */
         memcpy(copy, data, length);
-        if (recordings_read(insight_read_binary, copy, length, &cut) == LOCH_OK) {
+        if (recordings_read(lochi_insight_read_binary, copy, length, &cut) == LOCH_OK) {
             assert_true(length >= 4096);
             assert_true(cut->events.count <= recording->events.count + cut->info.unknown);
             events = cut->events.count;
@@ -439,7 +439,7 @@ static void test_cut_and_changed_files_are_survived(void **state)
                                                         : test_random_below(&random, 80);
         const char old = data[at];
         data[at] = (char)test_random_next(&random);
-        if (recordings_read(insight_read_binary, data, bytes, &cut) == LOCH_OK) loch_recording_destroy(cut);
+        if (recordings_read(lochi_insight_read_binary, data, bytes, &cut) == LOCH_OK) loch_recording_destroy(cut);
         data[at] = old;
     }
     free(data);
@@ -456,8 +456,8 @@ static void test_random_recordings_come_back(void **state)
         const recordings_shape shape = {i == 7 ? 0 : i == 8 ? 70000 : 50 + 20 * i, 1 + i % 4, i % 2, i % 3 == 0};
         loch_recording *recording = recordings_random(&random, &shape), *again;
         size_t bytes;
-        char *data = recordings_write(insight_write_binary, recording, &bytes);
-        CHECK_OK(recordings_read(insight_read_binary, data, bytes, &again));
+        char *data = recordings_write(lochi_insight_write_binary, recording, &bytes);
+        CHECK_OK(recordings_read(lochi_insight_read_binary, data, bytes, &again));
         recordings_check_equal(recording, again);
         assert_int_equal(again ? again->info.unknown : 1, 0);
         loch_recording_destroy(again);
@@ -481,10 +481,10 @@ static void test_a_trace_comes_back_through_the_format(void **state)
                        "f 18446744073709551615 18446744073709551\n";
     loch_recording *recording = recordings_from_text(text), *again;
     size_t bytes;
-    char *data = recordings_write(insight_write_binary, recording, &bytes);
-    CHECK_OK(recordings_read(insight_read_binary, data, bytes, &again));
+    char *data = recordings_write(lochi_insight_write_binary, recording, &bytes);
+    CHECK_OK(recordings_read(lochi_insight_read_binary, data, bytes, &again));
     free(data);
-    data = recordings_write(insight_write_text, again, &bytes);
+    data = recordings_write(lochi_insight_write_text, again, &bytes);
     assert_string_equal(data, text);
     free(data);
     loch_recording_destroy(again);
@@ -501,8 +501,8 @@ static void test_one_allocator_is_kept(void **state)
     size_t blocks = 0, events = 0;
     for (size_t i = 0; i < recording->blocks.count; i++)
         blocks += loch_recording_get_blocks(recording)[i].allocator == 1;
-    CHECK_FAILS(insight_recording_keep_allocator(recording, "heap"), NOT_FOUND);
-    CHECK_OK(insight_recording_keep_allocator(recording, "arena"));
+    CHECK_FAILS(lochi_insight_recording_keep_allocator(recording, "heap"), NOT_FOUND);
+    CHECK_OK(lochi_insight_recording_keep_allocator(recording, "arena"));
     assert_int_equal(recording->blocks.count, blocks);
     for (size_t i = 0; i < recording->events.count; i++) {
         const loch_recording_event *event = loch_recording_get_events(recording) + i;

@@ -10,8 +10,8 @@ static loch_recording *through_torch(const loch_recording *recording)
 {
     size_t bytes;
     loch_recording *again;
-    char *data = recordings_write(insight_write_torch, recording, &bytes);
-    CHECK_OK(recordings_read(insight_read_torch, data, bytes, &again));
+    char *data = recordings_write(lochi_insight_write_torch, recording, &bytes);
+    CHECK_OK(recordings_read(lochi_insight_read_torch, data, bytes, &again));
     free(data);
     return again;
 }
@@ -80,8 +80,8 @@ static void add_range(loch_recording *recording, uint64_t address, uint64_t byte
     const loch_recording_event take = {.value = bytes,
                                        .kind = LOCH_RECORDED_TAKE,
                                        .stack = LOCH_RECORDING_NONE,
-                                       .subject = insight_recording_add_range(recording, &range)};
-    assert_int_not_equal(insight_recording_add_event(recording, &take), LOCH_RECORDING_NONE);
+                                       .subject = lochi_insight_recording_add_range(recording, &range)};
+    assert_int_not_equal(lochi_insight_recording_add_event(recording, &take), LOCH_RECORDING_NONE);
 }
 
 static size_t count_text(const char *data, size_t bytes, const char *text)
@@ -98,18 +98,18 @@ static void test_a_block_over_two_ranges_makes_them_one_segment(void **state)
     for (int is_over = 0; is_over < 2; is_over++) {
         loch_recording *recording;
         size_t bytes;
-        CHECK_OK(insight_recording_create("memory", LOCH_RECORDING_BINARY, &recording));
+        CHECK_OK(lochi_insight_recording_create("memory", LOCH_RECORDING_BINARY, &recording));
         add_range(recording, 0x10000, 0x1000);
         add_range(recording, 0x11000, 0x1000);
         const loch_recording_block block = {.bytes = is_over ? 0x1800 : 0x800, .address = 0x10000};
         const loch_recording_event event = {.time_ns = 5000, .stack = LOCH_RECORDING_NONE};
-        assert_int_equal(insight_recording_add_alloc(recording, &block, &event), 0);
-        CHECK_OK(insight_recording_finish(recording));
-        char *data = recordings_write(insight_write_torch, recording, &bytes);
+        assert_int_equal(lochi_insight_recording_add_alloc(recording, &block, &event), 0);
+        CHECK_OK(lochi_insight_recording_finish(recording));
+        char *data = recordings_write(lochi_insight_write_torch, recording, &bytes);
         assert_int_equal(count_text(data, bytes, "segment_map"), is_over);
         assert_int_equal(count_text(data, bytes, "segment_alloc"), !is_over);
         loch_recording *again;
-        CHECK_OK(recordings_read(insight_read_torch, data, bytes, &again));
+        CHECK_OK(recordings_read(lochi_insight_read_torch, data, bytes, &again));
         loch_recording_info info = {.size = sizeof info};
         CHECK_OK(loch_recording_get_info(again, &info));
         assert_int_equal(info.events, 3);
@@ -126,16 +126,16 @@ static void test_a_block_of_a_block_is_left_out(void **state)
 {
     (void)state;
     loch_recording *recording;
-    CHECK_OK(insight_recording_create("memory", LOCH_RECORDING_BINARY, &recording));
+    CHECK_OK(lochi_insight_recording_create("memory", LOCH_RECORDING_BINARY, &recording));
     loch_recording_event event = {.stack = LOCH_RECORDING_NONE};
     const loch_recording_block outer = {.bytes = 4096, .address = 0x10000};
     const loch_recording_block inner = {.bytes = 100, .address = 0x10000, .id = 1};
-    const uint32_t first = insight_recording_add_alloc(recording, &outer, &event);
-    const uint32_t second = insight_recording_add_alloc(recording, &inner, &event);
+    const uint32_t first = lochi_insight_recording_add_alloc(recording, &outer, &event);
+    const uint32_t second = lochi_insight_recording_add_alloc(recording, &inner, &event);
     event.time_ns = 1000;
-    (void)insight_recording_add_free(recording, second, &event);
-    (void)insight_recording_add_free(recording, first, &event);
-    CHECK_OK(insight_recording_finish(recording));
+    (void)lochi_insight_recording_add_free(recording, second, &event);
+    (void)lochi_insight_recording_add_free(recording, first, &event);
+    CHECK_OK(lochi_insight_recording_finish(recording));
     loch_recording *again = through_torch(recording);
     assert_int_equal(again->info.blocks, 1);
     assert_int_equal(again->info.peak_requested, 4096);
@@ -148,11 +148,11 @@ static void test_a_block_of_a_block_is_left_out(void **state)
 static loch_recording *with_calls(void)
 {
     loch_recording *recording;
-    CHECK_OK(insight_recording_create("memory", LOCH_RECORDING_BINARY, &recording));
-    insight_recording_add_name(recording, LOCH_RECORDING_DEVICE, "sim:0", 5);
-    insight_recording_add_name(recording, LOCH_RECORDING_THREAD, "main", 4);
-    insight_recording_add_name(recording, LOCH_RECORDING_THREAD, "loader \"2\"", 10);
-    insight_recording_add_name(recording, LOCH_RECORDING_CALL, "reserve", 7);
+    CHECK_OK(lochi_insight_recording_create("memory", LOCH_RECORDING_BINARY, &recording));
+    lochi_insight_recording_add_name(recording, LOCH_RECORDING_DEVICE, "sim:0", 5);
+    lochi_insight_recording_add_name(recording, LOCH_RECORDING_THREAD, "main", 4);
+    lochi_insight_recording_add_name(recording, LOCH_RECORDING_THREAD, "loader \"2\"", 10);
+    lochi_insight_recording_add_name(recording, LOCH_RECORDING_CALL, "reserve", 7);
     /* Three calls; the second begins within the first one, and ends after it. */
     const uint64_t ends[] = {5000, 7000, 9000}, durations[] = {3000, 4000, 1500};
     for (size_t i = 0; i < 3; i++) {
@@ -161,9 +161,9 @@ static loch_recording *with_calls(void)
                                             .kind = LOCH_RECORDED_CALL,
                                             .thread = i == 1,
                                             .stack = LOCH_RECORDING_NONE};
-        assert_int_equal(insight_recording_add_event(recording, &event), i);
+        assert_int_equal(lochi_insight_recording_add_event(recording, &event), i);
     }
-    CHECK_OK(insight_recording_finish(recording));
+    CHECK_OK(lochi_insight_recording_finish(recording));
     return recording;
 }
 
@@ -172,7 +172,7 @@ static void test_calls_that_overlap_have_tracks_of_their_own(void **state)
     (void)state;
     size_t bytes;
     loch_recording *recording = with_calls();
-    char *trace = recordings_write(insight_write_chrome, recording, &bytes);
+    char *trace = recordings_write(lochi_insight_write_chrome, recording, &bytes);
     assert_true(json_is_valid(trace));
     assert_non_null(strstr(trace, "\"ts\":2.000,\"name\":\"reserve\",\"tid\":2000,\"dur\":3.000"));
     assert_non_null(strstr(trace, "\"ts\":3.000,\"name\":\"reserve\",\"tid\":2001,\"dur\":4.000"));
@@ -191,7 +191,7 @@ static void test_every_recording_is_strict_json(void **state)
         const recordings_shape shape = {.events = 500, .threads = 2, .has_addresses = seed % 2};
         size_t bytes;
         loch_recording *recording = recordings_random(&random, &shape);
-        char *trace = recordings_write(insight_write_chrome, recording, &bytes);
+        char *trace = recordings_write(lochi_insight_write_chrome, recording, &bytes);
         assert_true(json_is_valid(trace));
         assert_non_null(strstr(trace, "allocation failed"));
         free(trace);
@@ -213,7 +213,7 @@ static void test_the_progress_function_ends_the_work(void **state)
     loch_recording *recording = with_calls();
     const loch_recording_options options = {.size = sizeof options, .progress = stop};
     insight_sink sink = {.file = open_memstream(&data, &bytes), .path = "memory"};
-    CHECK_FAILS(insight_write_chrome(recording, &options, &sink), CANCELLED);
+    CHECK_FAILS(lochi_insight_write_chrome(recording, &options, &sink), CANCELLED);
     fclose(sink.file);
     free(data);
     loch_recording_destroy(recording);
@@ -227,7 +227,7 @@ static void test_folded_stacks_show_sizes_at_the_peak(void **state)
     size_t bytes;
     loch_recording *recording =
         recordings_from_text("a 1 1000 0 0\na 2 600 0 5 tag=cache\nf 1 6\na 3 300 0 7 tag=cache\n");
-    char *text = recordings_write(insight_write_folded, recording, &bytes);
+    char *text = recordings_write(lochi_insight_write_folded, recording, &bytes);
     assert_string_equal(text, "memory 1000\nmemory;cache 600\n");
     free(text);
     loch_recording_destroy(recording);
@@ -238,7 +238,7 @@ static void test_metrics_count_driver_calls(void **state)
     (void)state;
     size_t bytes;
     loch_recording *recording = with_calls();
-    char *text = recordings_write(insight_write_metrics, recording, &bytes);
+    char *text = recordings_write(lochi_insight_write_metrics, recording, &bytes);
     assert_non_null(strstr(text, "\nloch_driver_calls_total{device=\"sim:0\",call=\"reserve\"} 3\n"));
     assert_non_null(strstr(text, "\nloch_driver_seconds_total{device=\"sim:0\",call=\"reserve\"} 0.000008500\n"));
     assert_string_equal(text + bytes - 6, "# EOF\n");

@@ -7,11 +7,11 @@ static void test_equal_names_share_one_index(void **state)
 {
     (void)state;
     loch_recording *recording;
-    CHECK_OK(insight_recording_create("memory", LOCH_RECORDING_TEXT, &recording));
-    const uint32_t first = insight_recording_add_name(recording, LOCH_RECORDING_TAG, "weights", 7);
-    assert_int_equal(insight_recording_add_name(recording, LOCH_RECORDING_TAG, "cache", 5), first + 1);
-    assert_int_equal(insight_recording_add_name(recording, LOCH_RECORDING_TAG, "weights", 7), first);
-    assert_int_equal(insight_recording_add_name(recording, LOCH_RECORDING_THREAD, "weights", 7), 0);
+    CHECK_OK(lochi_insight_recording_create("memory", LOCH_RECORDING_TEXT, &recording));
+    const uint32_t first = lochi_insight_recording_add_name(recording, LOCH_RECORDING_TAG, "weights", 7);
+    assert_int_equal(lochi_insight_recording_add_name(recording, LOCH_RECORDING_TAG, "cache", 5), first + 1);
+    assert_int_equal(lochi_insight_recording_add_name(recording, LOCH_RECORDING_TAG, "weights", 7), first);
+    assert_int_equal(lochi_insight_recording_add_name(recording, LOCH_RECORDING_THREAD, "weights", 7), 0);
     assert_string_equal(loch_recording_get_name(recording, LOCH_RECORDING_TAG, first), "weights");
     assert_string_equal(loch_recording_get_name(recording, LOCH_RECORDING_TAG, 0), "");
     loch_recording_destroy(recording);
@@ -21,15 +21,15 @@ static void test_the_peak_counts_resized_blocks(void **state)
 {
     (void)state;
     loch_recording *recording;
-    CHECK_OK(insight_recording_create("memory", LOCH_RECORDING_TEXT, &recording));
+    CHECK_OK(lochi_insight_recording_create("memory", LOCH_RECORDING_TEXT, &recording));
     loch_recording_event event = {.stack = LOCH_RECORDING_NONE};
     const loch_recording_block block = {.id = 1, .bytes = 100};
-    const uint32_t one = insight_recording_add_alloc(recording, &block, &event);
+    const uint32_t one = lochi_insight_recording_add_alloc(recording, &block, &event);
     event = (loch_recording_event){.time_ns = 5, .kind = LOCH_RECORDED_RESIZE, .value = 300, .subject = one};
-    assert_int_equal(insight_recording_add_event(recording, &event), 1);
+    assert_int_equal(lochi_insight_recording_add_event(recording, &event), 1);
     event.time_ns = 9;
-    assert_int_equal(insight_recording_add_free(recording, one, &event), 2);
-    CHECK_OK(insight_recording_finish(recording));
+    assert_int_equal(lochi_insight_recording_add_free(recording, one, &event), 2);
+    CHECK_OK(lochi_insight_recording_finish(recording));
     loch_recording_info info = {.size = sizeof info};
     CHECK_OK(loch_recording_get_info(recording, &info));
     assert_int_equal(info.peak_requested, 300);
@@ -53,8 +53,8 @@ static void test_bad_arguments_are_refused(void **state)
     CHECK_FAILS(loch_recording_load("/no/such/file", &unknown, &recording), INVALID);
     CHECK_FAILS(loch_recording_load("/no/such/file", NULL, &recording), IO);
     assert_null(recording);
-    CHECK_OK(insight_recording_create("memory", LOCH_RECORDING_TEXT, &recording));
-    CHECK_OK(insight_recording_finish(recording));
+    CHECK_OK(lochi_insight_recording_create("memory", LOCH_RECORDING_TEXT, &recording));
+    CHECK_OK(lochi_insight_recording_finish(recording));
     CHECK_FAILS(loch_recording_save(NULL, "/dev/null", NULL), INVALID);
     CHECK_FAILS(loch_recording_save(recording, NULL, NULL), INVALID);
     CHECK_FAILS(loch_recording_save(recording, "/dev/null", &unknown), INVALID);

@@ -163,14 +163,14 @@ static void packed_life(test_packed *packed, one_life *life)
 static loch_recording *start(void)
 {
     loch_recording *recording;
-    CHECK_OK(insight_recording_create("/folder/program.loch", LOCH_RECORDING_BINARY, &recording));
+    CHECK_OK(lochi_insight_recording_create("/folder/program.loch", LOCH_RECORDING_BINARY, &recording));
     recording->info.has_addresses = 1;
     return recording;
 }
 
 static uint32_t add_tag(loch_recording *recording, const char *tag)
 {
-    return insight_recording_add_name(recording, LOCH_RECORDING_TAG, tag, strlen(tag));
+    return lochi_insight_recording_add_name(recording, LOCH_RECORDING_TAG, tag, strlen(tag));
 }
 
 static uint32_t alloc(loch_recording *recording, uint64_t time, uint64_t address, uint64_t bytes, uint32_t tag)
@@ -178,20 +178,20 @@ static uint32_t alloc(loch_recording *recording, uint64_t time, uint64_t address
     const loch_recording_event event = {.time_ns = time, .stack = LOCH_RECORDING_NONE};
     const loch_recording_block block = {
         .id = recording->blocks.count + 100, .bytes = bytes, .address = address, .tag = tag};
-    return insight_recording_add_alloc(recording, &block, &event);
+    return lochi_insight_recording_add_alloc(recording, &block, &event);
 }
 
 static void release(loch_recording *recording, uint64_t time, uint32_t block)
 {
     const loch_recording_event event = {.time_ns = time, .stack = LOCH_RECORDING_NONE};
-    assert_true(insight_recording_add_free(recording, block, &event) != LOCH_RECORDING_NONE);
+    assert_true(lochi_insight_recording_add_free(recording, block, &event) != LOCH_RECORDING_NONE);
 }
 
 static void event(loch_recording *recording, uint64_t time, loch_recording_kind kind, uint32_t subject, uint64_t value)
 {
     const loch_recording_event one = {
         .time_ns = time, .kind = (uint16_t)kind, .subject = subject, .value = value, .stack = LOCH_RECORDING_NONE};
-    assert_true(insight_recording_add_event(recording, &one) != LOCH_RECORDING_NONE);
+    assert_true(lochi_insight_recording_add_event(recording, &one) != LOCH_RECORDING_NONE);
 }
 
 /* Two tags, one range, a resized and a moved block, a driver call. */
@@ -201,8 +201,8 @@ static loch_recording *make_small(void)
     const uint32_t weights = add_tag(recording, "weights"), cache = add_tag(recording, "cache");
     const loch_recording_range range = {
         .address = 0x10000, .bytes = 0x8000, .take_event = 0, .give_event = LOCH_RECORDING_NONE};
-    assert_int_equal(insight_recording_add_range(recording, &range), 0);
-    assert_int_equal(insight_recording_add_name(recording, LOCH_RECORDING_CALL, "alloc", 5), 0);
+    assert_int_equal(lochi_insight_recording_add_range(recording, &range), 0);
+    assert_int_equal(lochi_insight_recording_add_name(recording, LOCH_RECORDING_CALL, "alloc", 5), 0);
     event(recording, 1000, LOCH_RECORDED_TAKE, 0, 0x8000);
     event(recording, 1500, LOCH_RECORDED_CALL, 0, 400);
     const uint32_t one = alloc(recording, 2000, 0x10000, 0x1000, weights);
@@ -211,7 +211,7 @@ static loch_recording *make_small(void)
     event(recording, 5000, LOCH_RECORDED_MOVE, two, 0x14000);
     release(recording, 6000, two);
     (void)one;
-    CHECK_OK(insight_recording_finish(recording));
+    CHECK_OK(lochi_insight_recording_finish(recording));
     return recording;
 }
 
@@ -317,7 +317,7 @@ static void test_columns_of_a_long_recording_keep_the_peak_and_all_sums(void **s
         if (i >= LIVE) release(recording, time, live[i % LIVE]);
         live[i % LIVE] = alloc(recording, time, 0, 1 + next_random(&seed) % 100000, tags[next_random(&seed) % 12]);
     }
-    CHECK_OK(insight_recording_finish(recording));
+    CHECK_OK(lochi_insight_recording_finish(recording));
     loch_recording_info info = {.size = sizeof info};
     CHECK_OK(loch_recording_get_info(recording, &info));
     test_page page;
@@ -361,7 +361,7 @@ static void test_the_heaviest_lives_stay_and_all_of_the_peak_and_the_end(void **
     const uint32_t leak = alloc(recording, end, 0x1000, 1, 0);
     release(recording, end, peak);
     (void)leak;
-    CHECK_OK(insight_recording_finish(recording));
+    CHECK_OK(lochi_insight_recording_finish(recording));
     test_page page;
     page_make(&page, &recording, 1, NULL);
     assert_int_equal(page_number(&page, "lives"), REPORT_LIVES);
@@ -398,15 +398,15 @@ static void test_frames_of_stacks_are_limited(void **state)
         char name[32];
         for (uint32_t j = 0; j < DEPTH; j++) {
             snprintf(name, sizeof name, "f%u", j ? j : 1000 + i);
-            frames[j] = insight_recording_add_text(recording, name, strlen(name));
+            frames[j] = lochi_insight_recording_add_text(recording, name, strlen(name));
         }
         const loch_recording_event at = {.time_ns = i * UINT64_C(1000),
-                                         .stack = insight_recording_add_stack(recording, frames, DEPTH)};
+                                         .stack = lochi_insight_recording_add_stack(recording, frames, DEPTH)};
         const bool is_peak = i == STACKS - 1; /* the last one is the peak */
         const loch_recording_block block = {.id = i, .bytes = is_peak ? 1000000 : 100};
-        release(recording, at.time_ns + 10, insight_recording_add_alloc(recording, &block, &at));
+        release(recording, at.time_ns + 10, lochi_insight_recording_add_alloc(recording, &block, &at));
     }
-    CHECK_OK(insight_recording_finish(recording));
+    CHECK_OK(lochi_insight_recording_finish(recording));
     test_page page;
     page_make(&page, &recording, 1, NULL);
     assert_int_equal(page_number(&page, "stacksLeftOut"), 1);
@@ -429,12 +429,12 @@ static void test_names_cannot_become_scripts(void **state)
     (void)state;
     static const char hostile[] = "</script><script>alert(1)</script><!-- \" \\ ' & \x01 \xff\xc3";
     loch_recording *recording = start();
-    uint32_t frame = insight_recording_add_text(recording, hostile, strlen(hostile));
-    const loch_recording_event first = {.stack = insight_recording_add_stack(recording, &frame, 1)};
+    uint32_t frame = lochi_insight_recording_add_text(recording, hostile, strlen(hostile));
+    const loch_recording_event first = {.stack = lochi_insight_recording_add_stack(recording, &frame, 1)};
     const loch_recording_block block = {.id = 1, .bytes = 64, .tag = add_tag(recording, hostile)};
-    assert_int_equal(insight_recording_add_alloc(recording, &block, &first), 0);
+    assert_int_equal(lochi_insight_recording_add_alloc(recording, &block, &first), 0);
     alloc(recording, 5, 0, 64, 0);
-    CHECK_OK(insight_recording_finish(recording));
+    CHECK_OK(lochi_insight_recording_finish(recording));
     test_page page;
     const loch_report_options options = {
         .size = sizeof options, .title = hostile, .labels = {hostile}, .notes = {hostile}};
@@ -482,7 +482,7 @@ static void test_an_empty_recording_has_a_page(void **state)
 {
     (void)state;
     loch_recording *recording = start();
-    CHECK_OK(insight_recording_finish(recording));
+    CHECK_OK(lochi_insight_recording_finish(recording));
     test_page page;
     page_make(&page, &recording, 1, NULL);
     assert_int_equal(page_number(&page, "columns"), 1);

@@ -106,7 +106,7 @@ static const char *describe(const char *name, const char *build_id, size_t build
     static char text[INSIGHT_SYMBOL_MAX];
     char path[256];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    insight_symbols *symbols = insight_symbols_create();
+    insight_symbols *symbols = lochi_insight_symbols_create();
     assert_non_null(symbols);
     const insight_module module = {.start = BASE,
                                    .end = BASE + 0x1000000,
@@ -115,12 +115,12 @@ static const char *describe(const char *name, const char *build_id, size_t build
                                    .build_id_bytes = build_id_bytes,
                                    .path = path,
                                    .path_length = strlen(path)};
-    assert_true(insight_symbols_add_module(symbols, &module));
+    assert_true(lochi_insight_symbols_add_module(symbols, &module));
     for (int i = 0; i < 2; i++) { /* also when the file is open already */
-        const size_t length = insight_symbols_describe(symbols, BASE + address, text, sizeof text);
+        const size_t length = lochi_insight_symbols_describe(symbols, BASE + address, text, sizeof text);
         assert_int_equal(length, strlen(text));
     }
-    insight_symbols_destroy(symbols);
+    lochi_insight_symbols_destroy(symbols);
     return text;
 }
 
@@ -202,42 +202,42 @@ static void a_path_that_would_block_is_not_opened(void **state)
 static void the_last_module_at_an_address_counts(void **state)
 {
     (void)state;
-    insight_symbols *symbols = insight_symbols_create();
+    insight_symbols *symbols = lochi_insight_symbols_create();
     char text[64];
     insight_module module = {.start = 0x1000, .end = 0x3000, .path = "/none/first.so", .path_length = 14};
-    assert_true(insight_symbols_add_module(symbols, &module));
+    assert_true(lochi_insight_symbols_add_module(symbols, &module));
     module =
         (insight_module){.start = 0x2000, .end = 0x4000, .offset = 16, .path = "/none/other.so!", .path_length = 14};
-    assert_true(insight_symbols_add_module(symbols, &module));
-    insight_symbols_describe(symbols, 0x1801, text, sizeof text);
+    assert_true(lochi_insight_symbols_add_module(symbols, &module));
+    lochi_insight_symbols_describe(symbols, 0x1801, text, sizeof text);
     assert_string_equal(text, "first.so+0x1800");
-    insight_symbols_describe(symbols, 0x2801, text, sizeof text);
+    lochi_insight_symbols_describe(symbols, 0x2801, text, sizeof text);
     assert_string_equal(text, "other.so+0x2810");
-    insight_symbols_describe(symbols, 0, text, sizeof text);
+    lochi_insight_symbols_describe(symbols, 0, text, sizeof text);
     assert_string_equal(text, "0x0");
-    assert_int_equal(insight_symbols_describe(symbols, 0x2801, text, 6), 5);
+    assert_int_equal(lochi_insight_symbols_describe(symbols, 0x2801, text, 6), 5);
     assert_string_equal(text, "other");
-    assert_int_equal(insight_symbols_describe(symbols, 0x2801, NULL, 0), 0);
-    insight_symbols_destroy(symbols);
-    insight_symbols_destroy(NULL);
+    assert_int_equal(lochi_insight_symbols_describe(symbols, 0x2801, NULL, 0), 0);
+    lochi_insight_symbols_destroy(symbols);
+    lochi_insight_symbols_destroy(NULL);
 }
 
 static void names_of_cpp_functions_are_as_in_the_source(void **state)
 {
     (void)state;
     char text[128];
-    if (!insight_debug_demangle("_ZN5space5outerEi", text, sizeof text)) {
+    if (!lochi_insight_debug_demangle("_ZN5space5outerEi", text, sizeof text)) {
         print_message("there is no libstdc++\n");
         skip();
     }
     assert_string_equal(text, "space::outer(int)");
-    assert_false(insight_debug_demangle("main", text, sizeof text));
-    assert_false(insight_debug_demangle("_Z!", text, sizeof text));
+    assert_false(lochi_insight_debug_demangle("main", text, sizeof text));
+    assert_false(lochi_insight_debug_demangle("_Z!", text, sizeof text));
     char *endless = malloc(10001);
     memset(endless, 'P', 10000);
     memcpy(endless, "_Z1f", 4);
     endless[10000] = '\0';
-    assert_false(insight_debug_demangle(endless, text, sizeof text));
+    assert_false(lochi_insight_debug_demangle(endless, text, sizeof text));
     free(endless);
 }
 
@@ -267,13 +267,14 @@ static void damaged_files_do_no_harm(void **state)
                 (uint8_t)test_random_next(&random);
         if (kept >= 4) memcpy(copy, "\177ELF", 4);
         insight_elf elf;
-        if (insight_elf_open(copy, kept, &elf)) {
+        if (lochi_insight_elf_open(copy, kept, &elf)) {
             size_t length;
             for (unsigned i = 0; i < 4; i++) {
-                const char *name = insight_elf_find(&elf, i ? test_random_next(&random) % 8192 : calls[0], &length);
+                const char *name =
+                    lochi_insight_elf_find(&elf, i ? test_random_next(&random) % 8192 : calls[0], &length);
                 if (name) assert_true((const uint8_t *)name >= copy && (const uint8_t *)name + length <= copy + kept);
             }
-            insight_elf_close(&elf);
+            lochi_insight_elf_close(&elf);
         }
         free(copy);
     }

@@ -8,7 +8,7 @@ static void check_text(const char *text, const char *expected)
 {
     loch_recording *recording = recordings_from_text(text);
     size_t bytes;
-    char *written = recordings_write(insight_write_text, recording, &bytes);
+    char *written = recordings_write(lochi_insight_write_text, recording, &bytes);
     assert_string_equal(written, expected);
     free(written);
     loch_recording_destroy(recording);
@@ -50,7 +50,7 @@ static void test_a_wrong_line_is_named(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         loch_recording *recording;
-        CHECK_FAILS(recordings_read(insight_read_text, rows[i][0], strlen(rows[i][0]), &recording), INVALID);
+        CHECK_FAILS(recordings_read(lochi_insight_read_text, rows[i][0], strlen(rows[i][0]), &recording), INVALID);
         assert_string_equal(loch_error_get()->sentence, rows[i][1]);
         assert_null(recording);
     }
@@ -66,7 +66,7 @@ static void test_more_than_65536_streams_are_refused(void **state)
         fprintf(file, "a %u 1 %u 0\n", i, i);
     fclose(file);
     loch_recording *recording;
-    CHECK_FAILS(recordings_read(insight_read_text, text, bytes, &recording), INVALID);
+    CHECK_FAILS(recordings_read(lochi_insight_read_text, text, bytes, &recording), INVALID);
     assert_string_equal(loch_error_get()->sentence, "file:65536: there are too many streams");
     free(text);
 }
@@ -76,26 +76,26 @@ static void test_a_resized_block_is_freed_and_allocated(void **state)
     (void)state;
     loch_recording *recording;
     size_t bytes;
-    CHECK_OK(insight_recording_create("file", LOCH_RECORDING_BINARY, &recording));
+    CHECK_OK(lochi_insight_recording_create("file", LOCH_RECORDING_BINARY, &recording));
     const loch_recording_block block = {.id = 4, .bytes = 100, .stream = 2, .alignment = 6};
     loch_recording_event event = {.time_ns = 1999, .stack = LOCH_RECORDING_NONE, .stream = 2};
-    const uint32_t one = insight_recording_add_alloc(recording, &block, &event);
+    const uint32_t one = lochi_insight_recording_add_alloc(recording, &block, &event);
     event.kind = LOCH_RECORDED_RESIZE;
     event.subject = one;
     event.value = 300;
     event.time_ns = 3000;
-    insight_recording_add_event(recording, &event);
+    lochi_insight_recording_add_event(recording, &event);
     event.kind = LOCH_RECORDED_MOVE;
     event.value = 0x1000;
-    insight_recording_add_event(recording, &event);
+    lochi_insight_recording_add_event(recording, &event);
     event.kind = LOCH_RECORDED_SLEEP;
     event.subject = 0;
     event.value = 77;
-    insight_recording_add_event(recording, &event);
+    lochi_insight_recording_add_event(recording, &event);
     event.time_ns = 9000;
-    insight_recording_add_free(recording, one, &event);
-    CHECK_OK(insight_recording_finish(recording));
-    char *text = recordings_write(insight_write_text, recording, &bytes);
+    lochi_insight_recording_add_free(recording, one, &event);
+    CHECK_OK(lochi_insight_recording_finish(recording));
+    char *text = recordings_write(lochi_insight_write_text, recording, &bytes);
     assert_string_equal(text, "a 4 100 2 1 align=64\n"
                               "f 4 3\n"
                               "a 5 300 2 3 align=64\n"
@@ -118,9 +118,9 @@ static void test_random_recordings_become_traces(void **state)
         const recordings_shape shape = {400, 1 + i % 3, i % 2, i % 5 == 0};
         loch_recording *recording = recordings_random(&random, &shape);
         size_t bytes, again_bytes;
-        char *text = recordings_write(insight_write_text, recording, &bytes);
+        char *text = recordings_write(lochi_insight_write_text, recording, &bytes);
         loch_recording *again = recordings_from_text(text);
-        char *text_again = recordings_write(insight_write_text, again, &again_bytes);
+        char *text_again = recordings_write(lochi_insight_write_text, again, &again_bytes);
         loch_recording *third = recordings_from_text(text_again);
         assert_int_equal(again->info.peak_requested, recording->info.peak_requested);
         assert_int_equal(again->info.live_bytes, recording->info.live_bytes);

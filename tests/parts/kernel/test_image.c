@@ -36,12 +36,12 @@ static void ptx_is_known(void **state)
 {
     (void)state;
     lochi_image_kind kind = LOCHI_IMAGE_CUBIN;
-    CHECK_OK(lochi_image_check(ptx, sizeof ptx, &kind)); /* with its final zero */
+    CHECK_OK(lochi_kernel_image_check(ptx, sizeof ptx, &kind)); /* with its final zero */
     assert_int_equal(kind, LOCHI_IMAGE_PTX);
-    CHECK_OK(lochi_image_check(ptx, sizeof ptx - 1, &kind));
-    assert_int_equal(lochi_image_architecture(ptx, sizeof ptx - 1, kind), 75);
-    assert_int_equal(lochi_image_architecture(".version 7.0\n", 13, kind), 0);
-    assert_int_equal(lochi_image_architecture(".target", 7, kind), 0);
+    CHECK_OK(lochi_kernel_image_check(ptx, sizeof ptx - 1, &kind));
+    assert_int_equal(lochi_kernel_image_architecture(ptx, sizeof ptx - 1, kind), 75);
+    assert_int_equal(lochi_kernel_image_architecture(".version 7.0\n", 13, kind), 0);
+    assert_int_equal(lochi_kernel_image_architecture(".target", 7, kind), 0);
 }
 
 static void a_cubin_is_known(void **state)
@@ -49,12 +49,12 @@ static void a_cubin_is_known(void **state)
     (void)state;
     lochi_image_kind kind = LOCHI_IMAGE_PTX;
     small_cubin image = cubin();
-    CHECK_OK(lochi_image_check(&image, sizeof image, &kind));
+    CHECK_OK(lochi_kernel_image_check(&image, sizeof image, &kind));
     assert_int_equal(kind, LOCHI_IMAGE_CUBIN);
-    assert_int_equal(lochi_image_architecture(&image, sizeof image, kind), 90);
+    assert_int_equal(lochi_kernel_image_architecture(&image, sizeof image, kind), 90);
     image.head.e_ident[EI_ABIVERSION] = 7;
     image.head.e_flags = 0x500550;
-    assert_int_equal(lochi_image_architecture(&image, sizeof image, kind), 80);
+    assert_int_equal(lochi_kernel_image_architecture(&image, sizeof image, kind), 80);
 }
 
 /* Every shorter length is refused, and nothing is read behind it. */
@@ -67,14 +67,14 @@ static void a_cut_off_image_is_refused(void **state)
         char *cut = malloc(bytes ? bytes : 1);
         assert_non_null(cut);
         memcpy(cut, &image, bytes);
-        CHECK_FAILS(lochi_image_check(cut, bytes, &kind), INVALID);
+        CHECK_FAILS(lochi_kernel_image_check(cut, bytes, &kind), INVALID);
         free(cut);
     }
     for (size_t bytes = 0; bytes < 44; bytes++) { /* .version ends at byte 44 */
         char *cut = malloc(bytes ? bytes : 1);
         assert_non_null(cut);
         memcpy(cut, ptx, bytes);
-        CHECK_FAILS(lochi_image_check(cut, bytes, &kind), INVALID);
+        CHECK_FAILS(lochi_kernel_image_check(cut, bytes, &kind), INVALID);
         free(cut);
     }
 }
@@ -88,7 +88,7 @@ static void damaged_headers_are_refused(void **state)
     do {                                                                                                               \
         image = cubin();                                                                                               \
         image.member = value;                                                                                          \
-        CHECK_FAILS(lochi_image_check(&image, sizeof image, &kind), INVALID);                                          \
+        CHECK_FAILS(lochi_kernel_image_check(&image, sizeof image, &kind), INVALID);                                   \
     } while (0)
     REFUSED(head.e_machine, EM_X86_64);
     REFUSED(head.e_ident[EI_CLASS], ELFCLASS32);
@@ -107,24 +107,24 @@ static void damaged_headers_are_refused(void **state)
     image = cubin();
     image.section.sh_type = SHT_NOBITS; /* takes no room in the file */
     image.section.sh_size = UINT64_MAX;
-    CHECK_OK(lochi_image_check(&image, sizeof image, &kind));
+    CHECK_OK(lochi_kernel_image_check(&image, sizeof image, &kind));
 }
 
 static void what_is_neither_is_refused(void **state)
 {
     (void)state;
     lochi_image_kind kind;
-    CHECK_FAILS(lochi_image_check(NULL, 10, &kind), INVALID);
-    CHECK_FAILS(lochi_image_check(ptx, 0, &kind), INVALID);
-    CHECK_FAILS(lochi_image_check("extern \"C\" void f();", 20, &kind), INVALID);
-    CHECK_FAILS(lochi_image_check("/* without an end", 17, &kind), INVALID);
-    CHECK_FAILS(lochi_image_check("/", 1, &kind), INVALID);
-    CHECK_FAILS(lochi_image_check("\x50\xed\x55\xba fat", 8, &kind), INVALID);
+    CHECK_FAILS(lochi_kernel_image_check(NULL, 10, &kind), INVALID);
+    CHECK_FAILS(lochi_kernel_image_check(ptx, 0, &kind), INVALID);
+    CHECK_FAILS(lochi_kernel_image_check("extern \"C\" void f();", 20, &kind), INVALID);
+    CHECK_FAILS(lochi_kernel_image_check("/* without an end", 17, &kind), INVALID);
+    CHECK_FAILS(lochi_kernel_image_check("/", 1, &kind), INVALID);
+    CHECK_FAILS(lochi_kernel_image_check("\x50\xed\x55\xba fat", 8, &kind), INVALID);
     assert_non_null(strstr(loch_error_get()->sentence, "fat binary"));
     char holed[sizeof ptx];
     memcpy(holed, ptx, sizeof ptx);
     holed[sizeof ptx - 10] = 0;
-    CHECK_FAILS(lochi_image_check(holed, sizeof holed, &kind), INVALID);
+    CHECK_FAILS(lochi_kernel_image_check(holed, sizeof holed, &kind), INVALID);
 }
 
 int main(void)

@@ -119,8 +119,8 @@ static bool do_by_kernels(const loch_strided *work)
     do {
         char name[32];
         memset(&plan, 0xa5, sizeof plan);
-        if (!lochi_plan_make(work, &done, &plan)) return false;
-        lochi_plan_name(&plan, 0, name);
+        if (!lochi_kernel_plan_make(work, &done, &plan)) return false;
+        lochi_kernel_plan_name(&plan, 0, name);
         launches[plan.kind]++;
         if (!emulated_run(name, (emulated_marks){plan.from, plan.to, plan.from_bytes, plan.to_bytes}, plan.blocks,
                           &plan.job))
@@ -253,7 +253,7 @@ static void runs_of_16_bytes_are_turned_as_elements(void **state)
                          .from_strides = {16, 40 * 16, 4}};
     size_t done = 0;
     lochi_plan plan;
-    assert_true(lochi_plan_make(&work, &done, &plan));
+    assert_true(lochi_kernel_plan_make(&work, &done, &plan));
     assert_int_equal(plan.kind, LOCHI_PLAN_TILES);
     assert_int_equal(plan.to_bytes, 16);
     do_naively(&work);
@@ -276,11 +276,11 @@ static void conversions_at_odd_addresses_have_no_kernel(void **state)
                          .from_strides = {2}};
     size_t done = 0;
     lochi_plan plan;
-    assert_false(lochi_plan_make(&work, &done, &plan));
+    assert_false(lochi_kernel_plan_make(&work, &done, &plan));
     work.to = to_arena;
     work.from = from_arena + 1;
     done = 0;
-    assert_false(lochi_plan_make(&work, &done, &plan));
+    assert_false(lochi_kernel_plan_make(&work, &done, &plan));
 }
 
 /* Indices at odd addresses have no kernel: the rows are copied one by one. */
@@ -303,14 +303,14 @@ static void indices_at_odd_addresses_have_no_kernel(void **state)
                          .index_limit = 8};
     size_t done = 0;
     lochi_plan plan;
-    assert_true(lochi_plan_make(&work, &done, &plan));
+    assert_true(lochi_kernel_plan_make(&work, &done, &plan));
     work.indices = from_arena + 1028;
     done = 0;
-    assert_false(lochi_plan_make(&work, &done, &plan));
+    assert_false(lochi_kernel_plan_make(&work, &done, &plan));
     work.indices = from_arena + 1024;
     work.index_stride = 12;
     done = 0;
-    assert_false(lochi_plan_make(&work, &done, &plan));
+    assert_false(lochi_kernel_plan_make(&work, &done, &plan));
 }
 
 /* Work of more elements than a launch counts is cut into parts that together are the whole, each once. */
@@ -340,7 +340,7 @@ static void long_work_is_cut(void **state)
         lochi_plan plan;
         unsigned long long last = 0;
         do {
-            assert_true(lochi_plan_make(&work, &done, &plan));
+            assert_true(lochi_kernel_plan_make(&work, &done, &plan));
             assert_int_equal(plan.kind, LOCHI_PLAN_CHUNKS);
             assert_true(plan.job.chunks.count <= KERNEL_COUNT_MAX);
             uint64_t rows = 1;

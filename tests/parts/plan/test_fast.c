@@ -13,23 +13,23 @@ static void test_every_order_is_right(void **state)
         random_problem p = problem_create(1 + problem_below(&random, 400), 2 + problem_below(&random, 600), 5000,
                                           round % 2 ? WITH_ALIGNMENT : WITH_GAPS | WITH_WINDOWS, &random);
         uint64_t *offsets = calloc(p.problem.count, sizeof *offsets), height, bound = 0;
-        plan_fast *fast = plan_fast_create(&p.problem);
-        assert_true(offsets && fast && plan_problem_bound(&p.problem, &bound));
+        plan_fast *fast = lochi_plan_fast_create(&p.problem);
+        assert_true(offsets && fast && lochi_plan_problem_bound(&p.problem, &bound));
         for (int order = 0; order < PLAN_ORDERS; order++) {
-            uint64_t found = plan_fast_run(fast, (plan_order)order, PLAN_LOWEST, offsets);
-            CHECK_OK(plan_check_offsets(&p.problem, offsets, &height));
+            uint64_t found = lochi_plan_fast_run(fast, (plan_order)order, PLAN_LOWEST, offsets);
+            CHECK_OK(lochi_plan_check_offsets(&p.problem, offsets, &height));
             assert_true(found == height && height >= bound);
             if (order == PLAN_BY_LIFE) continue;
-            found = plan_fast_run(fast, (plan_order)order, PLAN_TIGHTEST, offsets);
-            CHECK_OK(plan_check_offsets(&p.problem, offsets, &height));
+            found = lochi_plan_fast_run(fast, (plan_order)order, PLAN_TIGHTEST, offsets);
+            CHECK_OK(lochi_plan_check_offsets(&p.problem, offsets, &height));
             assert_true(found == height && height >= bound);
         }
         for (size_t i = 0; i < 3 * PLAN_FAST_STRATEGIES; i++) {
-            const uint64_t found = plan_fast_round(fast, i, bound, offsets);
-            CHECK_OK(plan_check_offsets(&p.problem, offsets, &height));
+            const uint64_t found = lochi_plan_fast_round(fast, i, bound, offsets);
+            CHECK_OK(lochi_plan_check_offsets(&p.problem, offsets, &height));
             assert_true(found == height && height >= bound);
         }
-        plan_fast_destroy(fast);
+        lochi_plan_fast_destroy(fast);
         free(offsets);
         problem_free(&p);
     }

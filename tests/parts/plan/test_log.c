@@ -17,21 +17,21 @@ static void test_lives_are_those_of_a_model(void **state)
         const size_t at = test_random_below(&random, LOG_ADDRESSES);
         char *address = (char *)(uintptr_t)(4096 * (at + 1));
         if (owners[at] != PLAN_NEVER && test_random_below(&random, 8)) {
-            plan_log_free(&log, address, NULL);
+            lochi_plan_log_free(&log, address, NULL);
             freed[owners[at]] = log.count;
             owners[at] = PLAN_NEVER;
-            plan_log_free(&log, address, NULL); /* not in the log any more: ignored */
+            lochi_plan_log_free(&log, address, NULL); /* not in the log any more: ignored */
             continue;
         }
         if (owners[at] != PLAN_NEVER) freed[owners[at]] = log.count; /* the address is handed out again: freed unseen */
         const plan_key key = {.bytes = 1 + at};
         owners[at] = log.count;
         freed[log.count] = PLAN_NEVER;
-        assert_true(plan_log_alloc(&log, &key, address));
+        assert_true(lochi_plan_log_alloc(&log, &key, address));
     }
     for (size_t i = 0; i < log.count; i++)
         assert_int_equal(log.entries[i].freed, freed[i]);
-    plan_log_clear(&log);
+    lochi_plan_log_clear(&log);
     assert_int_equal(log.count, 0);
     free(freed);
 }
@@ -42,10 +42,10 @@ static size_t period_of(const unsigned char *sizes, size_t count)
     plan_log log = {.count = 0};
     for (size_t i = 0; i < count; i++) {
         const plan_key key = {.bytes = sizes[i]};
-        assert_true(plan_log_alloc(&log, &key, (char *)(uintptr_t)(4096 * (i + 1))));
+        assert_true(lochi_plan_log_alloc(&log, &key, (char *)(uintptr_t)(4096 * (i + 1))));
     }
-    const size_t period = plan_log_find_period(&log);
-    plan_log_clear(&log);
+    const size_t period = lochi_plan_log_find_period(&log);
+    lochi_plan_log_clear(&log);
     return period;
 }
 

@@ -29,8 +29,8 @@ static bool pairs_overlap(const loch_plan_problem *problem, const uint64_t *offs
     for (size_t i = 0; i < problem->count; i++)
         for (size_t j = 0; j < i; j++) {
             plan_stretch x, y;
-            for (uint32_t a = 0; plan_stretch_next(&problem->buffers[i], &a, &x);)
-                for (uint32_t b = 0; plan_stretch_next(&problem->buffers[j], &b, &y);)
+            for (uint32_t a = 0; lochi_plan_stretch_next(&problem->buffers[i], &a, &x);)
+                for (uint32_t b = 0; lochi_plan_stretch_next(&problem->buffers[j], &b, &y);)
                     if (x.first < y.last && y.first < x.last && offsets[i] + x.low < offsets[j] + y.high &&
                         offsets[j] + y.low < offsets[i] + x.high)
                         return true;
@@ -49,7 +49,7 @@ static void test_the_checker_finds_every_overlap(void **state)
         for (size_t i = 0; i < p.problem.count; i++)
             offsets[i] = problem_below(&random, 30);
         const bool is_wrong = pairs_overlap(&p.problem, offsets);
-        const loch_status status = plan_check_offsets(&p.problem, offsets, &height);
+        const loch_status status = lochi_plan_check_offsets(&p.problem, offsets, &height);
         assert_int_equal(status, is_wrong ? LOCH_E_CORRUPT : LOCH_OK);
         overlaps += is_wrong;
         problem_free(&p);
@@ -332,14 +332,14 @@ static void test_without_host_memory(void **state)
         loch_plan_problem *problem = NULL;
         const loch_plan_options options = {.size = sizeof options, .time_limit_ns = UINT64_MAX, .threads = 2};
         loch_error_clear();
-        plan_fail_after(n);
+        lochi_plan_fail_after(n);
         loch_status status = loch_plan_create(&p.problem, &options, &plan);
         if (status == LOCH_OK) status = loch_plan_check(plan, &p.problem);
         if (status == LOCH_OK) status = loch_plan_save(plan, path);
         if (status == LOCH_OK) status = loch_plan_load(path, &again);
         if (status == LOCH_OK) status = loch_plan_problem_load(table, &problem);
-        is_done = !plan_failed();
-        plan_fail_after(-1);
+        is_done = !lochi_plan_failed();
+        lochi_plan_fail_after(-1);
         if (status != LOCH_OK) {
             assert_int_equal(status, LOCH_E_HOST_MEMORY);
             assert_true(*loch_error_get()->sentence);

@@ -58,12 +58,12 @@ static void test_host_memory_of_the_planner(void **state)
         CHECK_OK(loch_pool_create(r.bed->device, NULL, NULL, &r.pool));
         CHECK_OK(loch_stream_create(r.bed->device, NULL, &r.stream));
         CHECK_OK(loch_stream_create(r.bed->device, NULL, &r.other));
-        plan_fail_after(after);
+        lochi_plan_fail_after(after);
         const loch_status status = loch_planned_create(r.pool, NULL, NULL, &r.planned);
         if (status != LOCH_OK) {
             assert_int_equal(status, LOCH_E_HOST_MEMORY);
             assert_null(r.planned);
-            plan_fail_after(-1);
+            lochi_plan_fail_after(-1);
             loch_allocator_release(r.pool);
             loch_stream_close(r.stream);
             loch_stream_close(r.other);
@@ -72,8 +72,8 @@ static void test_host_memory_of_the_planner(void **state)
         }
         r.allocator = loch_planned_get_allocator(r.planned);
         assert_int_equal(faults_run(&r, false), 0);
-        is_over = !plan_failed();
-        plan_fail_after(-1);
+        is_over = !lochi_plan_failed();
+        lochi_plan_fail_after(-1);
         if (is_over) assert_int_equal(rig_info(&r).period, RIG_SIZES);
         CHECK_OK(loch_device_sync(r.bed->device));
         rig_close(&r);

@@ -69,15 +69,15 @@ static void check_search(const loch_plan_problem *problem, uint64_t height)
     plan_part part;
     for (uint32_t i = 0; i < problem->count; i++)
         ids[i] = i;
-    assert_true(plan_part_build(problem, ids, (uint32_t)problem->count, &part));
-    plan_search *search = plan_search_create(&part, NULL, NULL);
+    assert_true(lochi_plan_part_build(problem, ids, (uint32_t)problem->count, &part));
+    plan_search *search = lochi_plan_search_create(&part, NULL, NULL);
     assert_non_null(search);
-    assert_int_equal(plan_search_run(search, (int64_t)height, UINT64_MAX, offsets), PLAN_FOUND);
+    assert_int_equal(lochi_plan_search_run(search, (int64_t)height, UINT64_MAX, offsets), PLAN_FOUND);
     for (size_t i = 0; i < problem->count; i++)
         assert_true(offsets[i] >= 0 && (uint64_t)offsets[i] + problem->buffers[i].bytes <= height);
-    assert_int_equal(plan_search_run(search, (int64_t)height - 1, UINT64_MAX, offsets), PLAN_IMPOSSIBLE);
-    plan_search_destroy(search);
-    plan_part_free(&part);
+    assert_int_equal(lochi_plan_search_run(search, (int64_t)height - 1, UINT64_MAX, offsets), PLAN_IMPOSSIBLE);
+    lochi_plan_search_destroy(search);
+    lochi_plan_part_free(&part);
 }
 
 static void check_against_brute_force(unsigned with, size_t rounds, uint64_t bytes_max)

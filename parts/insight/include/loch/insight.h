@@ -50,8 +50,9 @@ typedef struct loch_recording_options {
     const char *allocator; /**< reading: name of the allocator whose blocks are kept; NULL for all; borrowed */
 } loch_recording_options;
 
-/** Reads a recording. "-" is standard input. E_IO: the file cannot be read. E_INVALID: the contents are wrong; the
- *  sentence names the file, and the line or byte. Nothing in a file is executed. E_HOST_MEMORY.
+/** Reads a recording. "-" is standard input. E_IO: the file cannot be read. E_INVALID: the contents are wrong, or the
+ *  file is empty; the sentence names the file, and the line or byte, or what the file looks like. E_LIMIT: a compressed
+ *  file unpacks to more than LOCH_READ_MIB allows. Nothing in a file is executed. E_HOST_MEMORY.
  *  @param out  owned by the caller; destroy it with loch_recording_destroy. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_recording_load(const char *path, const loch_recording_options *options,
                                                        loch_recording **out);
@@ -59,8 +60,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_recording_load(const char *path, const l
 /** Destroys a recording. NULL does nothing. */
 LOCH_API void loch_recording_destroy(loch_recording *recording);
 
-/** Writes a recording to a file. "-" is standard output, as text unless a format is given. E_UNSUPPORTED: the format
- *  is read only. E_IO. */
+/** Writes a recording to a file. "-" is standard output. Without a format, the ending of the path chooses it; a path
+ *  without an ending and standard output are text. E_UNSUPPORTED: the format is read only. E_INVALID: the ending names
+ *  no format. E_IO. */
 LOCH_API LOCH_MUST_USE loch_status loch_recording_save(const loch_recording *recording, const char *path,
                                                        const loch_recording_options *options);
 
@@ -114,6 +116,7 @@ typedef struct loch_recording_block {
     uint8_t alignment;    /**< log2 of the alignment asked for; 0 for none */
     uint8_t is_present;   /**< 1: the block was live before the recording started */
     uint8_t reserved[6];  /**< 0 */
+    uint64_t max_bytes;   /**< bytes of addresses that a growable block has reserved; 0 for other blocks */
 } loch_recording_block;
 
 /** One range of memory from a driver. */
