@@ -76,8 +76,9 @@ typedef struct loch_request {
     loch_stream *stream; /**< stream that uses the block first; NULL for the default stream */
     loch_tag tag;        /**< tag for the statistics; 0 for none */
     uint32_t flags;      /**< set of loch_allocation_flag */
-    /** How long to wait, in nanoseconds, for a free by another thread when memory is short; 0 for no waiting. The
-     *  call fails at once if no other thread has ever used the allocator or the allocators that it wraps. */
+    /** How long to wait, in nanoseconds, for memory that others free when memory is short; 0 for no waiting. It does
+     *  not matter where it is freed: in another thread, in another pool of the device, in another process of a budget.
+     *  A request that is larger than a limit, or than the device, does not wait. */
     uint64_t timeout_ns;
     /** The size is rounded up to a multiple of this; 0 or 1 for no rounding. requested_bytes of the block stays
      *  `bytes`; the rounded size is in allocated_bytes. */
@@ -258,18 +259,25 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_measurements(loch_allocato
 /** @{ */
 
 /** Frees memory when an allocation has failed. Returns the number of bytes freed, or an estimate; 0 means that it can
- *  free no more. Called without locks, on the thread whose allocation failed. It may free blocks of any allocator,
- *  and must not allocate from `allocator`. */
+ *  free no more. It is called again while it frees something and the request does not fit yet, so it may evict one
+ *  entry at a time. Called without locks, on the thread whose allocation failed; loch_error_get has the failure. It
+ *  may free blocks of any allocator, and must not allocate from `allocator`. If it returns 0, it may set the sentence
+ *  of the failure by loch_error_set with the same status; calls that fail inside it do not change the failure.
+ *  @param bytes  size of the request */
 typedef size_t loch_pressure_function(loch_allocator *allocator, size_t bytes, void *user);
 
 /** Adds a pressure function to an allocator. When an allocation fails because memory is short and a retry is allowed,
- *  the pressure functions are called in order of addition. `user` is borrowed until loch_allocator_remove_pressure.
- *  E_EXISTS: the same function and `user` are added already. E_HOST_MEMORY. Any thread. */
+ *  the functions of the allocator are called in order of addition, then those of the allocators that it wraps or got
+ *  memory from, then those of a child's parents, the nearest first, up to the pool whose limit is reached. No function
+ *  is called for a request that is larger than a limit or than the device. `user` is borrowed until
+ *  loch_allocator_remove_pressure. E_EXISTS: the same function and `user` are added already. E_HOST_MEMORY. Any
+ *  thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_add_pressure(loch_allocator *allocator,
                                                                loch_pressure_function *function, void *user);
 
-/** Removes a pressure function. Waits until no thread is inside the function. Must not be called from inside the
- *  function. E_NOT_FOUND: the function and `user` were not added. Any thread. */
+/** Removes a pressure function. Waits until no thread is inside the function. From inside the function it does not
+ *  wait: the function is not called again, and `user` is borrowed until it has returned. E_NOT_FOUND: the function and
+ *  `user` were not added. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_remove_pressure(loch_allocator *allocator,
                                                                   loch_pressure_function *function, void *user);
 

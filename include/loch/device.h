@@ -25,7 +25,7 @@ typedef struct loch_device loch_device;
 
 /** Opens a device by name, or takes another reference on a device that is open already. Any thread.
  *
- *  Names: "cpu", "cpu:numa1", "cuda" (short for "cuda:0"), "cuda:1", "sim:8GiB", "sim:8GiB,granule=2MiB,backed", and
+ *  Names: "cpu", "cpu:numa1", "cuda" (short for "cuda:0"), "cuda:1", "sim:8GiB", "sim:8GiB,granule=64KiB", and
  *  "NAME" or "NAME:ARGUMENTS" of a registered driver (driver.h). E_INVALID: the name cannot be parsed. E_NOT_FOUND:
  *  the driver or the device is not on this machine. E_UNSUPPORTED: the driver or the device is too old, or the
  *  system lets no process bind memory to the NUMA node. The sentence of the error record says what to do.

@@ -262,7 +262,8 @@ typedef struct loch_driver {
     /* --- information, optional --- */
 
     /** Recognises memory of the device that another library allocated, and fills in kind, base and bytes; E_NOT_FOUND
-     *  if the memory is not the device's. Called with a lock held: must not call Loch. Default: E_NOT_FOUND. */
+     *  if the memory is not the device's; E_FOREIGN if no device of the driver has it, so that its other devices need
+     *  not be asked. Called with a lock held: must not call Loch. Default: is not asked. */
     loch_status (*address_query)(void *self, const void *address, loch_address_info *out);
     /** Replaces the measured times of driver calls by modelled ones. Default: changes nothing. */
     void (*call_costs)(void *self, uint64_t ns[LOCH_CALL_COUNT]);

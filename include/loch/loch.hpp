@@ -3,7 +3,7 @@
  *  Loch for C++17: all of the interface. Header only; each noun has a header of its own in loch/cpp/.
  *
  *      loch::tensor a = loch::tensor::full({2, 3}, 1.5f);
- *      std::cout << a.transpose(0, 1).to(loch::device("sim:1GiB,backed")) << '\n';
+ *      std::cout << a.transpose(0, 1).to(loch::device("sim:1GiB")) << '\n';
  *
  *  How it is made:
  *  - One class for each object of the C interface. The methods call the C functions of the same names; the comments of

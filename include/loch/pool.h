@@ -31,6 +31,10 @@
  *  - A child does not inherit this setting. A range (LOCH_CHILD_RANGE) cannot have it (E_UNSUPPORTED), but may lie in a
  *    pool that has it.
  *
+ *  A request that fails changes nothing: the pool holds no more than before, and has the idle memory that it had. A
+ *  request above a limit or above the device's memory fails at once. For others nothing is taken from the device before
+ *  all of it is there.
+ *
  *  When a request does not fit, the pool tries these steps in order: its own free blocks; finished blocks of other
  *  streams; free memory mapped elsewhere; unfinished blocks of other streams with a wait on the device, if they are
  *  large; new memory up to the limit; the caches of the threads; unfinished blocks with any wait on the device;
@@ -120,7 +124,7 @@ typedef struct loch_pool_options {
     size_t handle_bytes;
     size_t round_bytes;          /**< sizes are rounded up to a multiple of this; 0 or 1 for no rounding */
     loch_pool_captures captures; /**< whether streams may be captured */
-    loch_handle_options handle;  /**< options of new handles: sharing, RDMA; all zero for plain ones */
+    loch_handle_options handle;  /**< options of new handles, with their size: sharing, RDMA; all zero for plain ones */
     /** What happens to the contents of freed memory; a child wipes at least as much as its parent. */
     loch_pool_wipe wipe;
     loch_pool_waits waits; /**< whether a stream may wait on the device for another one */
@@ -131,6 +135,11 @@ typedef struct loch_pool_options {
      *  back when no work uses it. It must not allocate from this pool. A child with a quota has the source of its
      *  parent, unless it names another one. `kind` says what kind of memory the source has. */
     loch_allocator *source;
+    /** Bytes of the device that the pool's idle memory leaves to others: to libraries that take memory past all
+     *  allocators, and to kernels that are loaded late. A call that takes memory, and finds less left, gives idle
+     *  memory back. Requests may use the headroom. 0 for the option `pool_headroom`, and without that for 512 MiB on
+     *  CUDA (1/32 of a device below 16 GiB) and none elsewhere. */
+    size_t headroom_bytes;
 } loch_pool_options;
 
 /** Creates a pool on a device. E_INVALID: an option is not valid, or the source is not thread safe, of another device
@@ -181,6 +190,13 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_print(loch_allocator *pool, char *t
  *  limit is given back; blocks in use stay. E_LIMIT: the limit is below the minimum bytes promised to children
  *  (child.h). E_UNSUPPORTED: the pool is a child with a range. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes);
+
+/** Sets how much of its limit a pool may use now, in bytes, for code that shares memory between pools and raises the
+ *  grant in a pressure function. Free memory above the grant is given back. A request above the grant waits and calls
+ *  pressure functions; one above the limit fails at once. loch_pool_set_limit ends the grant. E_LIMIT, E_UNSUPPORTED:
+ *  as for loch_pool_set_limit. Any thread.
+ *  @param limit_bytes  the most that the grant can become; 0 for no such limit */
+LOCH_API LOCH_MUST_USE loch_status loch_pool_set_grant(loch_allocator *pool, size_t granted_bytes, size_t limit_bytes);
 
 /** Sets the cap on free memory that a pool keeps, in bytes; 0 for no cap. Waits on the host for streams, and gives
  *  back what is above the cap. E_UNSUPPORTED: the pool is a child with a range. Any thread. */

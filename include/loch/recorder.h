@@ -48,7 +48,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_recorder_start(const loch_recorder_optio
  *  thread, except in a function that an allocator or a driver calls. */
 LOCH_API LOCH_MUST_USE loch_status loch_recorder_stop(void);
 
-/** Writes the events of the ring to a file, and goes on recording. Events that are recorded meanwhile may be in the
+/** Writes the events of the ring to a file that only its user can read, and goes on recording. A file of this name is
+ *  replaced; a symbolic link gives E_IO. Events that are recorded meanwhile may be in the
  *  file or not. E_NOT_FOUND: there is no recording. E_UNSUPPORTED: the recording is written to a file already. E_IO,
  *  E_HOST_MEMORY. Any thread, except in a function that an allocator or a driver calls. */
 LOCH_API LOCH_MUST_USE loch_status loch_recorder_save(const char *path);

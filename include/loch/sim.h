@@ -8,7 +8,8 @@
  *  | option | meaning | default |
  *  |---|---|---|
  *  | `granule=BYTES` | unit of handles | 2MiB |
- *  | `backed`, `unbacked` | memory that can be copied and read, or addresses without memory | unbacked |
+ *  | `unbacked` | addresses without contents, for replays and large numbers | contents |
+ *  | `backed` | contents that the host may also touch without a copy, which no GPU allows: for tests | |
  *  | `clock=seeded`, `clock=stepped` | time advances randomly at each driver call, or only by the calls here | seeded |
  *  | `seed=N` | seed of the random numbers; the same seed gives the same run | 1 |
  *  | `lag=NANOSECONDS` | duration of queued copies, fills and kernels without a duration | 2000 |
@@ -20,9 +21,11 @@
  *
  *  Time is simulated. An operation on a stream starts when the operation before it and the events it waits for have
  *  ended. It has ended once the clock of the device has passed its end. Waiting on the host moves the clock there.
- *  Copies, fills and kernels take effect at their end, in the order of their ends, as on a real device. Unbacked
- *  memory has no contents: copies and fills of it are checked and timed, return LOCH_OK and move nothing, so a copy
- *  to the host leaves the target unchanged. The first such copy or fill of a device is logged as a warning.
+ *  Copies, fills and kernels take effect at their end, in the order of their ends, as on a real device. Memory
+ *  has contents: zeros, until a copy, a fill or a kernel writes to it. They take memory of the host only where they
+ *  were used, so a device may be larger than the host; work that needs more than the host has free returns
+ *  E_HOST_MEMORY and is not queued. Unbacked memory has no contents. Writes to it (copies, fills) are checked and timed
+ *  and move nothing; what would read contents (a copy to the host or to memory with contents) returns E_UNSUPPORTED.
  *
  *  All calls here work from any thread, and return E_INVALID for a device or stream that is not simulated.
  */
@@ -68,7 +71,8 @@ typedef struct loch_sim_kernel {
     const loch_sim_range *writes; /**< ranges that the kernel writes; copied */
     size_t writes_count;          /**< number of entries in `writes` */
     uint64_t duration_ns;         /**< duration in nanoseconds; 0 for the lag of the device */
-    /** Called on the host at the end of the kernel, on a backed device; may be NULL; must not call Loch. */
+    /** Called on the host at the end of the kernel, not on an unbacked device; may be NULL; must not call
+     *  Loch. It may touch the ranges that the kernel names. */
     loch_stream_function *run;
     void *user; /**< passed to `run`; must stay valid until then */
 } loch_sim_kernel;

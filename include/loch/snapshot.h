@@ -14,11 +14,11 @@
 LOCH_BEGIN_DECLS
 
 /** Writes a snapshot of the process to a file: devices, tags, and every allocator that was used, with its statistics;
- *  of pools also handles, streams and all blocks in order of address. A file at `path` is replaced as a whole. Each
- *  pool is copied at one moment; other threads wait for the copy at most, and go on while the file is written. An
- *  allocator that is not thread safe is described fully only on the single thread that uses it. E_HOST_MEMORY: no
- *  memory for the copy. E_IO: the file cannot be written. E_INVALID: no path. Any thread, without a lock that a
- *  function of the user's allocators takes. */
+ *  of pools also handles, streams and all blocks in order of address. A file at `path` is replaced as a whole by one
+ *  that only its user can read; a symbolic link gives E_IO. Each pool is copied at one moment; other threads wait for
+ *  the copy at most, and go on while the file is written. An allocator that is not thread safe is described fully only
+ *  on the single thread that uses it. E_HOST_MEMORY: no memory for the copy. E_IO: the file cannot be written.
+ *  E_INVALID: no path. Any thread, without a lock that a function of the user's allocators takes. */
 LOCH_API LOCH_MUST_USE loch_status loch_snapshot_save(const char *path);
 
 LOCH_END_DECLS

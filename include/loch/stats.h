@@ -54,11 +54,12 @@ typedef enum loch_format {
 LOCH_API LOCH_MUST_USE loch_status loch_stats_print(const loch_stats *stats, loch_format format, char *text,
                                                     size_t bytes, size_t *length);
 
-/** Returns the fragmentation of the cached bytes: 1 - largest_free_bytes / cached_bytes; 0 if nothing is cached.
+/** Returns the fragmentation of the cached bytes: 1 - largest_free_bytes / cached_bytes; 0 if nothing is
+ *  cached or no block is in use: nothing lies between free pieces then.
  *
  *  In a pool, cached_bytes counts all memory that is not in use. largest_free_bytes does not count memory that a
  *  pool keeps ready for small blocks, for single threads or for streams that still use it. So the result is an upper
- *  bound, and can be near 1 for a pool of small blocks with nothing in use. Call loch_allocator_trim(pool, SIZE_MAX,
+ *  bound, and can be near 1 for a pool with a few small blocks in use. Call loch_allocator_trim(pool, SIZE_MAX,
  *  NULL) first for the exact value: it merges that memory and gives nothing back to the device. */
 LOCH_API double loch_stats_fragmentation(const loch_stats *stats);
 

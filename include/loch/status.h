@@ -10,6 +10,7 @@
 #define LOCH_STATUS_H
 
 #include <loch/macros.h>
+#include <stdint.h>
 
 LOCH_BEGIN_DECLS
 
@@ -37,7 +38,8 @@ LOCH_BEGIN_DECLS
     X(E_CORRUPT, "memory or a file is damaged")                                                                        \
     X(E_IO, "reading or writing a file failed")                                                                        \
     X(E_CANCELLED, "the work was cancelled")                                                                           \
-    X(E_FORKED, "opened before a fork: it cannot be used in the child")
+    X(E_FORKED, "opened before a fork: it cannot be used in the child")                                                \
+    X(E_ADDRESSES, "no addresses are left to reserve")
 
 /** The result of a call. LOCH_OK is zero. */
 typedef enum loch_status {
@@ -48,7 +50,17 @@ typedef enum loch_status {
 } loch_status;
 
 /** The longest sentence of an error record in bytes, including the final zero. */
-#define LOCH_ERROR_SENTENCE_MAX 256
+#define LOCH_ERROR_SENTENCE_MAX 512
+
+/** The longest name of an owner in an error record in bytes, including the final zero. */
+#define LOCH_ERROR_OWNER_MAX 64
+
+/** What can help a request that failed because memory was short. */
+typedef enum loch_remedy {
+    LOCH_REMEDY_UNKNOWN, /**< memory was not short, or the allocator does not say */
+    LOCH_REMEDY_NONE,    /**< nothing: the request is larger than a limit or than the device */
+    LOCH_REMEDY_FREE     /**< memory that is freed: evict something, or wait until others free */
+} loch_remedy;
 
 /** The record of the last failure of one thread. Pointers in it are static strings. */
 typedef struct loch_error {
@@ -57,6 +69,13 @@ typedef struct loch_error {
     long driver_code;   /**< error code of the driver; 0 for none */
     /** One sentence for people on one line, UTF-8; never empty after a failure. */
     char sentence[LOCH_ERROR_SENTENCE_MAX];
+    /** Name of the pool or limit that is full, or of the device without memory; "" if memory was not short. */
+    char owner[LOCH_ERROR_OWNER_MAX];
+    uint64_t missing_bytes; /**< bytes that the owner lacks for the request; 0 if they are free, but not in one piece */
+    loch_remedy remedy;     /**< what can help if memory was short */
+    /** Number of attempts of a request that failed because memory was short: 1, and more with pressure functions and
+     *  timeouts (allocator.h); 0 for other failures. */
+    uint32_t attempts;
 } loch_error;
 
 /** Returns the error record of the calling thread. Before the first failure its status is LOCH_OK and its sentence is

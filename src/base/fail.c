@@ -59,6 +59,9 @@ loch_status loch_error_set(loch_status status, const char *driver, long driver_c
     error->status = status;
     error->driver = driver ? driver : "";
     error->driver_code = driver_code;
+    *error->owner = '\0';
+    error->missing_bytes = error->attempts = 0;
+    error->remedy = LOCH_REMEDY_UNKNOWN;
     const size_t plain = strcspn(format, "%");
     if (!format[plain] && plain < sizeof error->sentence) { /* a constant sentence costs no formatting */
         memcpy(error->sentence, format, plain + 1);
@@ -73,6 +76,41 @@ loch_status loch_error_set(loch_status status, const char *driver, long driver_c
     if (!*error->sentence) /* never empty: fall back to the general text of the status */
         snprintf(error->sentence, sizeof error->sentence, "%s", loch_status_text(status));
     return status;
+}
+
+void lochi_error_note_short(const char *owner, uint64_t missing_bytes, loch_remedy remedy)
+{
+    lochi_room *room = lochi_room_own;
+    if (!room) return;
+    snprintf(room->error.owner, sizeof room->error.owner, "%s", owner);
+    room->error.missing_bytes = missing_bytes;
+    room->error.remedy = remedy;
+    room->error.attempts = 1;
+}
+
+bool lochi_error_is_final(loch_status status)
+{
+    const lochi_room *room = lochi_room_own;
+    return room && room->error.status == status && room->error.remedy == LOCH_REMEDY_NONE;
+}
+
+void lochi_error_note_attempts(uint32_t attempts)
+{
+    if (lochi_room_own) lochi_room_own->error.attempts = attempts;
+}
+
+void lochi_error_append(const char *format, ...)
+{
+    lochi_room *room = lochi_room_own;
+    if (!room) return;
+    char *sentence = room->error.sentence;
+    const size_t length = strlen(sentence), left = sizeof room->error.sentence - length;
+    va_list arguments;
+    va_start(arguments, format);
+    const int added = vsnprintf(sentence + length, left, format, arguments);
+    va_end(arguments);
+    if (added >= (int)left) fail_mend_end(sentence, sizeof room->error.sentence - 1);
+    fail_keep_line(sentence);
 }
 
 loch_error lochi_error_save(void)

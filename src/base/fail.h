@@ -6,6 +6,7 @@
 #define LOCHI_FAIL_H
 
 #include <loch/status.h>
+#include <stdbool.h>
 
 /* Writes the error record and evaluates to the status: LOCH_FAIL(LIMIT, "the pool holds %zu blocks", n) is
  * LOCH_E_LIMIT. The code is repeated after the call so that compilers and analysers see that it is not LOCH_OK and
@@ -24,6 +25,18 @@
         loch_status try_status = (call);                                                                               \
         if (try_status != LOCH_OK) return try_status;                                                                  \
     } while (0)
+
+/* Notes in the thread's error record whose memory is short, by how much, and what can help. Call it after LOCH_FAIL. */
+void lochi_error_note_short(const char *owner, uint64_t missing_bytes, loch_remedy remedy);
+
+/* Tells whether the thread's error record says that nothing can help a request that failed with `status`. */
+bool lochi_error_is_final(loch_status status);
+
+/* Notes how often a request was tried. */
+void lochi_error_note_attempts(uint32_t attempts);
+
+/* Appends to the sentence of the thread's error record, if there is one. */
+void lochi_error_append(const char *format, ...) LOCH_PRINTF(1, 2);
 
 /* Returns a copy of the thread's error record. Save the record before clean-up that may fail too, because the first
  * failure is the one to report. */

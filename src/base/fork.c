@@ -14,12 +14,13 @@
  *
  * No static constructor runs: the handlers are registered with the first lock. */
 #include "base/fork.h"
+#include "base/backoff.h"
 #include "base/fence.h"
-#include <sched.h>
 #include <stdint.h>
 #include <time.h>
 
-#define FORK_LOOKS 32 /* attempts for one lock before the others are dropped */
+/* Attempts for one lock before the others are dropped. The fork does not sleep meanwhile: it holds locks. */
+#define FORK_LOOKS LOCHI_BACKOFF_AWAKE
 #define FORK_PATIENCE_NS ((uint64_t)1000000000)
 
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -48,10 +49,10 @@ static bool fork_take(lochi_lock *lock)
     }
     if (lock->is_kept) return true;
     if (lochi_lock_is_mine(lock)) return fork_is_inside = true;
-    for (unsigned looks = 0; looks < FORK_LOOKS; looks++) {
+    for (unsigned looks = 0; looks < FORK_LOOKS;) {
         lock->is_kept = pthread_mutex_trylock(&lock->mutex) == 0;
         if (lock->is_kept) return true;
-        sched_yield();
+        lochi_backoff(&looks);
     }
     return false;
 }
@@ -127,21 +128,12 @@ static uint64_t fork_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-static void fork_pause(unsigned round)
-{
-    const struct timespec nap = {0, 50000};
-    if (round < 16)
-        sched_yield();
-    else
-        nanosleep(&nap, NULL); /* the holder of the lock waits for something else */
-}
-
 static void fork_prepare(void)
 {
     pthread_mutex_lock(&fork_turn);
     const uint64_t start_ns = fork_now_ns();
     pthread_mutex_lock(&fork_mutex);
-    for (unsigned round = 0; !fork_take_all(); round++) {
+    for (unsigned turn = LOCHI_BACKOFF_AWAKE / 2; !fork_take_all();) { /* the attempts have spun */
         const bool is_own = fork_find_own();
         if (is_own && fork_now_ns() - start_ns > FORK_PATIENCE_NS) {
             fork_take_some();
@@ -149,7 +141,7 @@ static void fork_prepare(void)
             break;
         }
         pthread_mutex_unlock(&fork_mutex);
-        fork_pause(round);
+        lochi_backoff(&turn);
         pthread_mutex_lock(&fork_mutex);
     }
     for (const lochi_fork_part *part = fork_parts; part; part = part->next)
@@ -217,10 +209,10 @@ void lochi_fork_unlist(lochi_lock *lock)
 {
     if (!atomic_load_explicit(&lock->is_listed, memory_order_relaxed)) return; /* part of a half-built object */
     pthread_mutex_lock(&fork_mutex);
-    while (lock->is_kept) {
+    for (unsigned turn = 0; lock->is_kept;) {
         lock->is_ending = true;
         pthread_mutex_unlock(&fork_mutex);
-        sched_yield();
+        lochi_backoff(&turn);
         pthread_mutex_lock(&fork_mutex);
     }
     *lock->link = lock->next;

@@ -112,6 +112,15 @@ void lochi_lock_drop(lochi_lock *lock)
     lock_note_dropped(lock);
 }
 
+void lochi_lock_init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
 void lochi_lock_wait(lochi_lock *lock, pthread_cond_t *condition)
 {
     atomic_store_explicit(&lock->owner, NULL, memory_order_relaxed);

@@ -17,6 +17,10 @@ void lochi_lock_take(lochi_lock *lock);
 bool lochi_lock_try(lochi_lock *lock);
 void lochi_lock_drop(lochi_lock *lock);
 
+/* Makes a condition whose clock is CLOCK_MONOTONIC. Makes it again in the child of a fork: the threads that waited on
+ * it are not there. */
+void lochi_lock_init_condition(pthread_cond_t *condition);
+
 /* Waits on a condition. The lock is dropped during the wait. */
 void lochi_lock_wait(lochi_lock *lock, pthread_cond_t *condition);
 

@@ -42,6 +42,9 @@ static const loch_option option_table[] = {
      "Bytes of free memory that each of a device's own pools keeps, more is given back; 0 means no cap. Read when such "
      "a "
      "pool is made."},
+    {"pool_headroom", "LOCH_POOL_HEADROOM", "bytes", "0",
+     "Bytes of a device that the idle memory of each pool leaves to others; 0 means 512 MiB on CUDA (1/32 of a device "
+     "below 16 GiB) and none elsewhere. Read when a pool is made."},
     {"pinned", "LOCH_PINNED", "switch", "on",
      "Whether the library's own allocators hand out pinned host memory. Read whenever pinned memory is asked of a "
      "device."},
@@ -52,6 +55,9 @@ static const loch_option option_table[] = {
      "Prints the blocks that are not freed when the process ends, by tag and call site, on standard error. "
      "\"exit\" also ends the process with code 23 if there are any. Read when an allocator is made; blocks of older "
      "allocators are not listed."},
+    {"sleep_nan", "LOCH_SLEEP_NAN", "switch", "off",
+     "Whether contents that a sleep dropped read as 0xFF bytes after the wake, which is NaN in floating-point types, "
+     "and not as zeros. For debugging: what reads them is found. Read when a pool sleeps."},
     {"sim_costs", "LOCH_SIM_COSTS", "text", "",
      "File with the costs of driver calls for simulated devices; empty means those of an H200. Read when a simulated "
      "device is opened."},
@@ -67,6 +73,9 @@ static const loch_option option_table[] = {
     {"snapshot", "LOCH_SNAPSHOT", "text", "",
      "File for a snapshot of all memory, written when a request for memory fails in the end for the first time; %p is "
      "the process id; empty means none. Read at each such failure until the file was written."},
+    {"read_mib", "LOCH_READ_MIB", "number", "4096",
+     "MiB that a compressed recording may have when it is unpacked, so that a small file cannot fill the memory; 0 "
+     "means no limit. Read when a recording is loaded."},
     {"top", "LOCH_TOP", "switch", "off",
      "Whether `loch top` may look at the process, through a socket for its user alone. Read when the first allocator "
      "is "

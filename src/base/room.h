@@ -17,6 +17,7 @@
 #define LOCHI_ROOM_PLACES 4
 #define LOCHI_ROOM_LOCKS 16
 #define LOCHI_ROOM_FAILURES 64 /* more than the largest depth of wrappers */
+#define LOCHI_ROOM_DRY 8
 
 typedef struct lochi_room {
     loch_error error; /* the thread's error record (fail.c) */
@@ -25,12 +26,17 @@ typedef struct lochi_room {
         uint64_t words[5];
     } places[LOCHI_ROOM_PLACES]; /* the pieces of memory located last (device/ranges.c) */
     unsigned next_place;
-    struct lochi_stay *stay; /* the newest stay that has not ended (device/current.c) */
-    uint64_t sim_current;    /* the current simulated device (device/sim/sim.c) */
+    const struct lochi_host_scope *host_scopes; /* newest first (device/ranges.c) */
+    struct lochi_stay *stay;                    /* the newest stay that has not ended (device/current.c) */
+    uint64_t sim_current;                       /* the current simulated device (device/sim/sim.c) */
     struct {
         uint32_t depth, count; /* nested requests under way; number of notes */
         _Atomic uint64_t *notes[LOCHI_ROOM_FAILURES];
-    } failures; /* failed attempts, until their requests have ended (memory/failure.c) */
+        struct loch_allocator *dry[LOCHI_ROOM_DRY]; /* allocators inside the attempt that had no memory; retained */
+        uint32_t dry_count;
+        uint64_t timeout_ns; /* the longest of their requests */
+        const void *refuser; /* the wrapper that refused the attempt by a limit of its own; only compared */
+    } failures;              /* failed attempts, until their requests have ended (memory/failure.c) */
     struct {
         uintptr_t low, high; /* bounds of the thread's stack; 0 until found */
         uint32_t captures;

@@ -12,7 +12,8 @@ static const struct {
 };
 
 static const loch_error status_bare_records[] = {{.driver = ""},
-#define STATUS_RECORD(suffix, text) {LOCH_##suffix, "", 0, text " (no host memory for more about it)"},
+#define STATUS_RECORD(suffix, text)                                                                                    \
+    {.status = LOCH_##suffix, .driver = "", .sentence = text " (no host memory for more about it)"},
                                                  LOCH_STATUS_LIST(STATUS_RECORD)
 #undef STATUS_RECORD
 };

@@ -15,6 +15,7 @@
 static lochi_lock thread_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_THREADS);
 static uint64_t thread_free_slots[LOCHI_SLOT_COUNT / 64] = {
     ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0, ~(uint64_t)0 >> 1}; /* under thread_lock; without the shared slot */
+_Atomic uint32_t lochi_thread_slots_top;                          /* written with the lock held */
 static uint64_t thread_lost_slots[LOCHI_SLOT_COUNT / 64];         /* written only in the child of a fork */
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key;
@@ -76,7 +77,10 @@ static uint32_t thread_find_slot(void)
         if (!thread_free_slots[word]) continue;
         const uint32_t bit = (uint32_t)__builtin_ctzll(thread_free_slots[word]);
         thread_free_slots[word] &= thread_free_slots[word] - 1;
-        return word * 64 + bit;
+        const uint32_t slot = word * 64 + bit;
+        if (slot >= atomic_load_explicit(&lochi_thread_slots_top, memory_order_relaxed))
+            atomic_store_explicit(&lochi_thread_slots_top, slot + 1, memory_order_relaxed);
+        return slot;
     }
     return LOCHI_SLOT_SHARED;
 }

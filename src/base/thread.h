@@ -5,10 +5,15 @@
 #define LOCHI_THREAD_H
 
 #include "base/thread_own.h"
+#include <stdatomic.h>
 
 /* Take a slot and a number for the calling thread, which has none yet. For the inline functions below. */
 uint32_t lochi_thread_slot_take(void);
 uint64_t lochi_thread_number_take(void);
+
+/* Slots from this number on were never taken. Relaxed: a thread takes its slot before it writes a mark or a cache of
+ * its own, so a reader behind the heavy fence that has to see those sees this too. */
+extern _Atomic uint32_t lochi_thread_slots_top;
 
 /* Returns the calling thread's slot. A new owner of a slot sees the writes of the old owner. */
 static inline uint32_t lochi_thread_slot(void)

@@ -3,8 +3,8 @@
  * the shared slot only count their marks, one counter for each of a few groups of objects. A wait may therefore wait
  * for threads that work on another object of the group. That costs time but is correct. */
 #include "base/underway_marks.h"
+#include "base/backoff.h"
 #include "base/fence.h"
-#include <sched.h>
 
 #define UNDERWAY_GROUPS 8 /* one thread-local byte each: see base/room.h for why they are few */
 
@@ -49,8 +49,8 @@ void lochi_underway_wait_shared(const void *object, bool is_marked_here)
     const uint32_t group = underway_group(object);
     const unsigned kept = underway_own[group] - (unsigned)is_marked_here; /* own marks that stay meanwhile */
     if (is_marked_here) atomic_fetch_sub_explicit(&underway_shared[group], 1, memory_order_release);
-    while (atomic_load_explicit(&underway_shared[group], memory_order_acquire) > kept)
-        sched_yield();
+    for (unsigned turn = 0; atomic_load_explicit(&underway_shared[group], memory_order_acquire) > kept;)
+        lochi_backoff(&turn);
     if (is_marked_here) atomic_fetch_add_explicit(&underway_shared[group], 1, memory_order_seq_cst);
 }
 

@@ -20,16 +20,16 @@ static loch_status whole_fail(const lochi_whole_file *file, int error)
     return LOCH_FAIL(IO, "%.120s cannot be written: %s", file->path, strerror(error));
 }
 
-static int whole_open_again(const char *path, int flags)
+static int whole_open_again(const char *path, int flags, mode_t mode)
 {
     for (;;) {
-        const int number = open(path, flags | O_WRONLY | O_CLOEXEC, 0666);
+        const int number = open(path, flags | O_WRONLY | O_CLOEXEC, mode);
         if (number >= 0 || errno != EINTR) return number;
     }
 }
 
 /* Creates a new file in the folder of the final file, with a unique name that is short enough for every file system. */
-static loch_status whole_open_temporary(lochi_whole_file *file)
+static loch_status whole_open_temporary(lochi_whole_file *file, mode_t mode)
 {
     static atomic_ulong number;
     const char *slash = strrchr(file->final, '/');
@@ -40,7 +40,7 @@ static loch_status whole_open_temporary(lochi_whole_file *file)
         if (length < 0 || (size_t)length >= sizeof file->temporary)
             errno = ENAMETOOLONG;
         else
-            file->file = whole_open_again(file->temporary, O_CREAT | O_EXCL);
+            file->file = whole_open_again(file->temporary, O_CREAT | O_EXCL, mode);
         if (file->file >= 0) return LOCH_OK;
         if (errno != EEXIST) break;
     }
@@ -55,9 +55,18 @@ static loch_status whole_open_beside(lochi_whole_file *file, const struct stat *
 {
     if (faccessat(AT_FDCWD, file->path, W_OK, AT_EACCESS) != 0 || !realpath(file->path, file->final))
         return whole_fail(file, errno);
-    LOCH_TRY_RETURN(whole_open_temporary(file));
+    LOCH_TRY_RETURN(whole_open_temporary(file, 0666));
     (void)fchmod(file->file, about->st_mode & 07777); /* fails on file systems without permissions */
     return LOCH_OK;
+}
+
+/* Opens a temporary file that takes the name `path`, whatever has that name then. */
+static loch_status whole_open_new(lochi_whole_file *file, mode_t mode)
+{
+    if (!*file->path || strlen(file->path) >= sizeof file->final)
+        return whole_fail(file, *file->path ? ENAMETOOLONG : ENOENT);
+    strcpy(file->final, file->path);
+    return whole_open_temporary(file, mode);
 }
 
 loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
@@ -68,18 +77,28 @@ loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path)
     if (stat(file->path, &about) == 0) {
         if (S_ISDIR(about.st_mode)) return whole_fail(file, EISDIR);
         if (S_ISREG(about.st_mode)) return whole_open_beside(file, &about);
-        file->file = whole_open_again(file->path, 0);
+        file->file = whole_open_again(file->path, 0, 0);
         return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
     }
     if (errno != ENOENT) return whole_fail(file, errno);
     if (lstat(file->path, &about) == 0 && S_ISLNK(about.st_mode)) { /* a link to a missing file */
-        file->file = whole_open_again(file->path, O_CREAT);
+        file->file = whole_open_again(file->path, O_CREAT, 0666);
         return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
     }
-    if (!*file->path || strlen(file->path) >= sizeof file->final)
-        return whole_fail(file, *file->path ? ENAMETOOLONG : ENOENT);
-    strcpy(file->final, file->path);
-    return whole_open_temporary(file);
+    return whole_open_new(file, 0666);
+}
+
+loch_status lochi_whole_file_open_private(lochi_whole_file *file, const char *path)
+{
+    LOCHI_NOT_CANCELLED;
+    *file = (lochi_whole_file){.path = path, .file = -1};
+    struct stat about;
+    if (lstat(path, &about) != 0) return errno == ENOENT ? whole_open_new(file, 0600) : whole_fail(file, errno);
+    if (S_ISREG(about.st_mode)) return whole_open_new(file, 0600);
+    if (S_ISDIR(about.st_mode) || S_ISLNK(about.st_mode))
+        return whole_fail(file, S_ISDIR(about.st_mode) ? EISDIR : ELOOP);
+    file->file = whole_open_again(path, O_NOFOLLOW | O_NOCTTY, 0);
+    return file->file >= 0 ? LOCH_OK : whole_fail(file, errno);
 }
 
 /* Writes the folder of the final file to disk, with the new name in it. A failure is only logged: the file is in its

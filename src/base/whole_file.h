@@ -20,6 +20,11 @@ typedef struct lochi_whole_file {
 loch_status lochi_whole_file_open(lochi_whole_file *file, const char *path);
 loch_status lochi_whole_file_write(lochi_whole_file *file, const void *from, size_t bytes);
 
+/* Opens a file that may reveal what a program works on, in a folder that every user may write to (own_file.h). Only its
+ * user can read it (0600), whatever permissions a file with that name had. A symbolic link in the last component is not
+ * followed: E_IO. */
+loch_status lochi_whole_file_open_private(lochi_whole_file *file, const char *path);
+
 /* Closes a file. If `status` is LOCH_OK, puts the file in its place and writes it and its folder to disk. If
  * `status` is a failure, or closing fails, removes the temporary file. Returns the first failure. */
 loch_status lochi_whole_file_close(lochi_whole_file *file, loch_status status);

@@ -144,7 +144,7 @@ static loch_status no_peer_enable(void *self, void *peer)
 static loch_status no_address_query(void *self, const void *address, loch_address_info *out)
 {
     (void)self, (void)address, (void)out;
-    return LOCH_E_NOT_FOUND; /* the usual answer, because every device is asked in turn: no sentence */
+    return LOCH_E_NOT_FOUND;
 }
 
 static loch_status no_capture(void *self, void *stream, loch_capture_info *out)
@@ -251,6 +251,11 @@ bool lochi_device_enters(const loch_device *device)
 bool lochi_device_copies_rows(const loch_device *device)
 {
     return device->driver->copy_pitched != no_copy_pitched;
+}
+
+bool lochi_device_knows_addresses(const loch_device *device)
+{
+    return device->driver->address_query != no_address_query;
 }
 
 uint64_t lochi_device_now_ns(const loch_device *device)

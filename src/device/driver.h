@@ -20,6 +20,9 @@ uint64_t lochi_device_age_ns(const loch_device *device);
 /* Returns whether the driver copies rows in one call. */
 bool lochi_device_copies_rows(const loch_device *device);
 
+/* Returns whether the driver recognises memory that another library allocated. */
+bool lochi_device_knows_addresses(const loch_device *device);
+
 /* Returns whether the driver can protect memory from writes of the host. */
 bool lochi_device_protects(const loch_device *device);
 

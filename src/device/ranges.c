@@ -279,20 +279,57 @@ static bool ranges_cover(lochi_place place, uintptr_t end)
     return true;
 }
 
+#define RANGES_DRIVERS 8 /* drivers that are asked once; of more, every device is asked */
+
 typedef struct ranges_question {
     const void *address;
     loch_address_info answer;
+    const loch_driver *denied[RANGES_DRIVERS]; /* drivers that have no device with this memory */
+    size_t denied_count;
 } ranges_question;
+
+static bool ranges_has_denied(const ranges_question *question, const loch_driver *driver)
+{
+    for (size_t i = 0; i < question->denied_count; i++)
+        if (question->denied[i] == driver) return true;
+    return false;
+}
 
 static bool ranges_ask_driver(loch_device *device, void *user)
 {
     ranges_question *question = user;
-    if (lochi_device_is_forked(device)) return false;
+    if (!lochi_device_knows_addresses(device) || lochi_device_is_forked(device)) return false;
+    if (ranges_has_denied(question, device->driver)) return false;
     loch_status status;
     LOCHI_CALL(status, device, address_query, (device->self, question->address, &question->answer));
+    if (status == LOCH_E_FOREIGN && question->denied_count < RANGES_DRIVERS)
+        question->denied[question->denied_count++] = device->driver;
     if (status != LOCH_OK) return false;
     question->answer.device = device;
     return true;
+}
+
+/* Returns whether the thread has promised that the range is plain host memory. */
+static bool ranges_is_promised(uintptr_t start, size_t bytes)
+{
+    const lochi_room *room = lochi_room_own;
+    for (const lochi_host_scope *scope = room ? room->host_scopes : NULL; scope; scope = scope->outer)
+        if (start >= scope->start && bytes <= scope->bytes && start - scope->start <= scope->bytes - bytes) return true;
+    return false;
+}
+
+void lochi_ranges_begin_host(lochi_host_scope *scope, const void *address, size_t bytes)
+{
+    lochi_room *room = bytes ? lochi_room_get() : NULL; /* without one, drivers are asked */
+    *scope = (lochi_host_scope){.bytes = 0};
+    if (!room) return;
+    *scope = (lochi_host_scope){room->host_scopes, (uintptr_t)address, bytes};
+    room->host_scopes = scope;
+}
+
+void lochi_ranges_end_host(const lochi_host_scope *scope)
+{
+    if (scope->bytes) lochi_room_own->host_scopes = scope->outer;
 }
 
 /* Locates memory that is not in the table: memory of another library or of the host. */
@@ -300,6 +337,7 @@ static loch_status ranges_locate_foreign(const void *address, size_t bytes, loch
 {
     ranges_question question = {.address = address};
     *out = (lochi_place){.kind = LOCH_MEMORY_HOST, .start = (uintptr_t)address};
+    if (ranges_is_promised((uintptr_t)address, bytes)) return LOCH_OK;
     if (!lochi_device_any(ranges_ask_driver, &question)) return LOCH_OK;
     const loch_address_info *answer = &question.answer;
     *out = (lochi_place){

@@ -108,7 +108,21 @@ typedef struct lochi_place {
     const lochi_tenant *tenant; /* decides which bytes of the piece may be touched; NULL: all */
 } lochi_place;
 
-/* Locates a range. Takes the lock. E_OUT_OF_RANGE: part of the range is not memory, although its start or its
+/* A promise of the calling thread, from begin to end: the bytes are plain host memory unless the table has them, so no
+ * driver is asked about them. For memory that Loch allocated for itself, and for memory of a caller that drivers were
+ * asked about and that the caller holds for Loch since. An answer of a driver must not be kept longer: another library
+ * can free the memory and give its addresses to a device. Scopes nest; the struct is the caller's until the end. */
+typedef struct lochi_host_scope {
+    const struct lochi_host_scope *outer;
+    uintptr_t start;
+    size_t bytes; /* 0: the scope promises nothing */
+} lochi_host_scope;
+
+void lochi_ranges_begin_host(lochi_host_scope *scope, const void *address, size_t bytes);
+void lochi_ranges_end_host(const lochi_host_scope *scope);
+
+/* Locates a range. Takes the lock. Asks drivers about memory that is not in the table, each driver once if it answers
+ * for all of its devices. E_OUT_OF_RANGE: part of the range is not memory, although its start or its
  * reservation is known. E_NOT_FOUND: its start is reserved and nothing is mapped there. */
 loch_status lochi_ranges_locate(const void *address, size_t bytes, lochi_place *out);
 

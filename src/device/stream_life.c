@@ -84,6 +84,8 @@ void lochi_stream_listen(lochi_stream_listener *listener)
 {
     lochi_lock_take(&life_lock);
     listener->next = atomic_load_explicit(&life_listeners, memory_order_relaxed);
+    listener->before = NULL;
+    if (listener->next) listener->next->before = listener;
     atomic_store_explicit(&life_listeners, listener, memory_order_release);
     lochi_lock_drop(&life_lock);
 }
@@ -91,14 +93,11 @@ void lochi_stream_listen(lochi_stream_listener *listener)
 void lochi_stream_unlisten(lochi_stream_listener *listener)
 {
     lochi_lock_take(&life_lock); /* held during every call, so none is under way */
-    lochi_stream_listener *first = atomic_load_explicit(&life_listeners, memory_order_relaxed);
-    if (first == listener) {
+    if (listener->next) listener->next->before = listener->before;
+    if (listener->before)
+        listener->before->next = listener->next;
+    else
         atomic_store_explicit(&life_listeners, listener->next, memory_order_release);
-    } else {
-        while (first->next != listener)
-            first = first->next;
-        first->next = listener->next;
-    }
     lochi_lock_drop(&life_lock);
 }
 

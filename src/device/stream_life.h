@@ -37,7 +37,7 @@ void lochi_stream_leave(uint32_t mark);
 
 /* A listener to the end of the streams of one device. Its owner keeps the device open. */
 typedef struct lochi_stream_listener {
-    struct lochi_stream_listener *next; /* link of the list of listeners */
+    struct lochi_stream_listener *next, *before; /* links of the list of listeners */
     loch_device *device;
     /* Called when a stream other than the default stream ends: destroyed, or with its thread. The stream is still
      * open, and events may be recorded on it. Called by the thread that ends the stream, under a lock of

@@ -29,26 +29,17 @@ static const lochi_call *each_running(void)
     return lochi_workers_get_note();
 }
 
-static void each_init_condition(loch_engine *engine)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine->each_changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 void lochi_engine_each_init(loch_engine *engine)
 {
     lochi_lock_init(&engine->each_lock, LOCHI_RANK_ENGINE);
-    each_init_condition(engine);
+    lochi_lock_init_condition(&engine->each_changed);
 }
 
 /* Empties the lists in the child. A call that the forking thread itself was running returns later, does not find itself
  * in a list, and stops. */
 void lochi_engine_each_forked(loch_engine *engine)
 {
-    each_init_condition(engine);
+    lochi_lock_init_condition(&engine->each_changed);
     engine->families = NULL;
     for (unsigned i = 0; i < engine->count; i++)
         engine->seats[i].calls = engine->seats[i].heads = NULL;

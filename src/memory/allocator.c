@@ -120,11 +120,12 @@ static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_re
 {
     struct allocator_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
     const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
+    const bool is_inner = lochi_failure_is_inner();
     const uint32_t mark = lochi_failure_begin();
     loch_status status = lochi_allocator_try(allocator, request, out);
     if (__builtin_expect(status != LOCH_OK, 0))
-        status = lochi_retry(allocator, lochi_allocator_try, request, mark, status, out);
-    lochi_failure_end(mark, request->flags & LOCH_ALLOC_NO_RETRY);
+        status = lochi_retry(allocator, lochi_allocator_try, request, mark, status, is_inner, out);
+    lochi_failure_end(mark, is_inner);
     if (LOCHI_UNLIKELY(status != LOCH_OK) && !lochi_failure_is_inner())
         lochi_recorder_note_failure(allocator, request->bytes, status);
     if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
@@ -198,10 +199,11 @@ static LOCHI_RARE loch_status allocator_alloc_again(loch_allocator *allocator, c
 {
     loch_request complete = *request;
     if (!complete.stream) complete.stream = &allocator->device->default_stream;
+    const bool is_inner = lochi_failure_is_inner();
     const uint32_t mark = lochi_failure_begin();
     status = lochi_pool_alloc_again(allocator->pool, &complete, status, out);
-    if (status != LOCH_OK) status = lochi_retry(allocator, lochi_allocator_try, &complete, mark, status, out);
-    lochi_failure_end(mark, false);
+    if (status != LOCH_OK) status = lochi_retry(allocator, lochi_allocator_try, &complete, mark, status, is_inner, out);
+    lochi_failure_end(mark, is_inner);
     return status;
 }
 
@@ -385,9 +387,10 @@ static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocat
 {
     if (LOCHI_UNLIKELY(atomic_load_explicit(&allocator->session_count, memory_order_relaxed) != 0))
         return allocator_free_any(allocator, address, 0, NULL);
-    if (lochi_pool_unname_quickly(allocator->pool, address)) return loch_allocator_free(allocator, address);
-    /* The cache is not full any more: begin again. */
-    if (lochi_pool_leave_batch(allocator->pool, (uintptr_t)address)) return loch_allocator_free(allocator, address);
+    if (lochi_pool_is_cacheable(allocator->pool, address) &&
+        (lochi_pool_unname_quickly(allocator->pool, address) ||
+         lochi_pool_leave_batch(allocator->pool, (uintptr_t)address))) /* the cache is not full any more */
+        return loch_allocator_free(allocator, address);                /* begin again */
     lochi_allocator_note_user(allocator);
     if (lochi_pool_free_plainly(allocator->pool, address)) return LOCH_OK;
     return allocator_free_any(allocator, address, 0, NULL);

@@ -43,6 +43,7 @@ typedef struct lochi_pressure {
     void *user;
     unsigned users;  /* threads inside the function */
     bool is_leaving; /* the function is being removed; no thread calls it any more */
+    bool is_left;    /* it was removed from inside: the last thread that leaves it removes the record */
 } lochi_pressure;
 
 struct loch_allocator {

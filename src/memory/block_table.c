@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of live blocks with records of their own. block_table.h says how it works. */
 #include "memory/block_table.h"
+#include "base/backoff.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/text.h"
 #include "device/device.h"
-#include <sched.h>
 
 static lochi_fork_part block_table_part;
 
@@ -57,12 +57,12 @@ loch_status lochi_block_table_add(lochi_block_table *table, lochi_held *held)
 static lochi_held *block_table_get(lochi_block_table *table, const void *address)
 {
     lochi_lock_assert_held(&table->lock);
-    for (;;) {
+    for (unsigned turn = 0;;) {
         lochi_held *held = lochi_held_of(lochi_tree_at_or_below(&table->live, (uintptr_t)address));
         if (!held || held->node.key != (uintptr_t)address) return NULL;
         if (!held->pins) return held;
         lochi_lock_drop(&table->lock);
-        sched_yield();
+        lochi_backoff(&turn);
         lochi_lock_take(&table->lock);
     }
 }

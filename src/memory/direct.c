@@ -50,8 +50,22 @@ static loch_status direct_admit(direct *self, size_t bytes)
     if (fits) self->held += bytes;
     lochi_lock_drop(&self->table.lock);
     if (fits) return LOCH_OK;
-    return LOCH_FAIL(LIMIT, "%s more do not fit: the direct allocator is at its limit of %s (%s in use or deferred)",
-                     LOCHI_SIZE(bytes), LOCHI_SIZE(limit), LOCHI_SIZE(held));
+    (void)LOCH_FAIL(LIMIT, "%s more do not fit: the direct allocator is at its limit of %s (%s in use or deferred)",
+                    LOCHI_SIZE(bytes), LOCHI_SIZE(limit), LOCHI_SIZE(held));
+    lochi_error_note_short("direct", bytes + (held < limit ? held : limit) - limit,
+                           bytes > limit ? LOCH_REMEDY_NONE : LOCH_REMEDY_FREE);
+    return LOCH_E_LIMIT;
+}
+
+/* Notes whether a request that the driver refused can ever be served. */
+static loch_status direct_refuse(const direct *self, size_t bytes, loch_status status)
+{
+    const size_t total = self->options.kind == LOCH_MEMORY_DEVICE ? self->device->properties.total_bytes : 0;
+    const bool is_final = total && bytes > total;
+    if (status == LOCH_E_DEVICE_MEMORY)
+        lochi_error_note_short(self->device->name, is_final ? bytes - total : bytes,
+                               is_final ? LOCH_REMEDY_NONE : LOCH_REMEDY_FREE);
+    return status;
 }
 
 static void direct_unadmit(direct *self, size_t bytes)
@@ -79,7 +93,7 @@ static loch_status direct_take(const direct *self, const loch_request *request, 
         status = loch_raw_alloc(self->device, self->options.kind, taken, 0, &base);
         if (status == LOCH_OK) shift = (size_t)(-(uintptr_t)base & (alignment - 1));
     }
-    if (status != LOCH_OK) return status;
+    if (status != LOCH_OK) return direct_refuse(self, taken, status);
     held->base = base;
     held->taken = taken;
     held->node.key = (uintptr_t)base + shift + zones.front;

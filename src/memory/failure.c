@@ -17,11 +17,6 @@ bool lochi_failure_is_inner(void)
     return lochi_room_own && lochi_room_own->failures.depth;
 }
 
-bool lochi_failure_is_outermost(void)
-{
-    return lochi_room_own && lochi_room_own->failures.depth == 1;
-}
-
 uint32_t lochi_failure_begin(void)
 {
     lochi_room *room = lochi_room_get();
@@ -30,9 +25,41 @@ uint32_t lochi_failure_begin(void)
     return room->failures.count;
 }
 
+/* Releases the allocators that had no memory. */
+static void failure_forget_dry(lochi_room *room)
+{
+    room->failures.timeout_ns = 0;
+    room->failures.refuser = NULL;
+    while (room->failures.dry_count)
+        loch_allocator_release(room->failures.dry[--room->failures.dry_count]);
+}
+
 void lochi_failure_drop(uint32_t mark)
 {
-    if (mark != LOCHI_FAILURE_UNMARKED) lochi_room_own->failures.count = mark;
+    if (mark == LOCHI_FAILURE_UNMARKED) return;
+    lochi_room_own->failures.count = mark;
+    failure_forget_dry(lochi_room_own);
+}
+
+void lochi_failure_note_dry(loch_allocator *allocator, const loch_request *request)
+{
+    lochi_room *room = lochi_room_own;
+    if (!room) return;
+    if (request->timeout_ns > room->failures.timeout_ns) room->failures.timeout_ns = request->timeout_ns;
+    for (uint32_t i = 0; i < room->failures.dry_count; i++)
+        if (room->failures.dry[i] == allocator) return;
+    if (room->failures.dry_count < LOCHI_ROOM_DRY)
+        room->failures.dry[room->failures.dry_count++] = loch_allocator_retain(allocator);
+}
+
+void lochi_failure_note_refusal(const loch_allocator *wrapper)
+{
+    if (lochi_room_own) lochi_room_own->failures.refuser = wrapper;
+}
+
+bool lochi_failure_is_refused_by(const loch_allocator *wrapper)
+{
+    return lochi_room_own && lochi_room_own->failures.refuser == wrapper;
 }
 
 void lochi_failure_end(uint32_t mark, bool is_inner)
@@ -43,6 +70,7 @@ void lochi_failure_end(uint32_t mark, bool is_inner)
     if (is_inner && room->failures.depth) return;
     while (room->failures.count > mark)
         atomic_fetch_add_explicit(room->failures.notes[--room->failures.count], 1, memory_order_relaxed);
+    if (room->failures.dry_count) failure_forget_dry(room);
 }
 
 uint32_t lochi_failure_pause(void)

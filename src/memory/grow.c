@@ -35,7 +35,7 @@ static loch_status grow_once(loch_allocator *allocator, void *address, size_t by
 
 bool lochi_grow_concerns(const loch_allocator *allocator, const void *address)
 {
-    const lochi_pool *pool = lochi_pool_of(allocator);
+    lochi_pool *pool = lochi_pool_of(allocator);
     return pool && lochi_pool_is_growable(pool, address);
 }
 
@@ -71,8 +71,8 @@ loch_status lochi_grow(loch_allocator *allocator, void *address, size_t bytes, s
     const bool is_inner = lochi_failure_is_inner(); /* a user's wrapper passes the call on */
     const uint32_t mark = lochi_failure_begin();
     loch_status status = grow_try(allocator, &request, &address);
-    if (status != LOCH_OK && !is_inner) status = lochi_retry(allocator, grow_try, &request, mark, status, &address);
-    lochi_failure_end(mark, is_inner || request.flags & LOCH_ALLOC_NO_RETRY);
+    if (status != LOCH_OK) status = lochi_retry(allocator, grow_try, &request, mark, status, is_inner, &address);
+    lochi_failure_end(mark, is_inner);
     if (status != LOCH_OK && !is_inner) lochi_recorder_note_failure(allocator, request.bytes, status);
     return status;
 }

@@ -187,7 +187,9 @@ static loch_status life_call_alloc(loch_allocator *allocator, const loch_request
 static loch_status life_call_free(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream)
 {
     loch_allocator *inner = allocator->ops.free ? NULL : allocator->wrapped;
-    if (LOCHI_UNLIKELY(inner != NULL)) return lochi_allocator_give_back(inner, address, bytes, stream);
+    /* A wrapper with an alloc slot may have asked for another size than its ledger has: the inner one knows it. */
+    if (LOCHI_UNLIKELY(inner != NULL))
+        return lochi_allocator_give_back(inner, address, allocator->ops.alloc ? 0 : bytes, stream);
     lochi_live_block block;
     const bool is_live = lochi_live_remove(allocator, address, &block);
     /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): only wrappers leave a slot out */

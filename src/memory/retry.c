@@ -1,117 +1,269 @@
 /* SPDX-License-Identifier: MIT */
-/* Retries when memory is short: first the pressure functions, then waiting for a free of another thread (waiting.c). */
+/* Retries when memory is short: first the pressure functions, then waiting for memory that others free (waiting.c).
+ *
+ * Only the outermost request is retried, so there is one level of retries whatever wraps what. It asks the functions of
+ * its allocator, of the allocators that this one wraps, of those that had no memory inside the attempt (failure.h), and
+ * of the parents of child pools, in this order. A function is called again while it frees something and the request
+ * does not fit. Nothing is asked where freeing cannot help: above the pool whose limit is reached, and for a request
+ * that can never be served.
+ *
+ * While a request waits, the functions are asked again from time to time: what they had to keep before may be free
+ * now, and a budget may have been given memory by another process. */
 #include "memory/retry.h"
 #include "base/cancel.h"
-#include "base/thread.h"
+#include "base/fail.h"
+#include "base/room.h"
+#include "memory/account.h"
 #include "memory/failure.h"
+#include "memory/pool/pool.h"
 #include "memory/snapshot/snapshot.h"
 #include "memory/waiting.h"
 #include <loch/host.h>
+#include <string.h>
 
-static bool retry_is_worth_it(loch_status status)
+#define RETRY_LEVELS 32          /* allocators whose functions are asked, at most */
+#define RETRY_IDLE_CALLS 4       /* in a row */
+#define RETRY_ROUND_NS 200000000 /* a waiting request asks the functions again after this time */
+
+/* An allocator whose pressure functions are asked. */
+typedef struct retry_level {
+    loch_allocator *allocator; /* retained */
+    lochi_pool *child;         /* the pool below it, if it is a parent; otherwise NULL */
+    bool is_below;             /* a wrapper above it refused by a limit of its own */
+} retry_level;
+
+/* A request that is retried. */
+typedef struct retry {
+    loch_allocator *allocator;
+    lochi_attempt *attempt;
+    const loch_request *request;
+    uint32_t mark, attempts;
+    uint64_t timeout_ns;
+    retry_level levels[RETRY_LEVELS];
+    size_t levels_count;
+    void **out;
+} retry;
+
+static bool retry_is_short(loch_status status)
 {
     return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED ||
            status == LOCH_E_MOVING_FORBIDDEN; /* a move would help, and so would a free */
 }
 
-/* Retries once, and counts the retry. Drops the failure notes of the attempt before. */
-static loch_status retry_once_more(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request,
-                                   uint32_t mark, void **out)
+static bool retry_is_worth_it(loch_status status)
 {
-    lochi_lock_take(&allocator->lock);
-    allocator->retries++;
-    lochi_lock_drop(&allocator->lock);
-    lochi_failure_drop(mark);
-    return attempt(allocator, request, out);
+    return retry_is_short(status) && !lochi_error_is_final(status);
 }
 
-/* Calls each pressure function of one allocator in turn. Retries after each that freed something. */
-static loch_status retry_ask(loch_allocator *allocator, loch_allocator *asking, lochi_attempt *attempt,
-                             const loch_request *request, uint32_t mark, loch_status status, void **out)
+/* Retries once, and counts the retry. Drops the failure notes of the attempt before. */
+static loch_status retry_once_more(retry *self)
+{
+    lochi_lock_take(&self->allocator->lock);
+    self->allocator->retries++;
+    lochi_lock_drop(&self->allocator->lock);
+    lochi_failure_drop(self->mark);
+    const loch_status status = self->attempt(self->allocator, self->request, self->out);
+    self->attempts++;
+    if (retry_is_short(status)) lochi_error_note_attempts(self->attempts);
+    return status;
+}
+
+/* --- whom to ask --- */
+
+static void retry_add_level(retry *self, loch_allocator *allocator, lochi_pool *child, bool is_below)
+{
+    for (size_t i = 0; i < self->levels_count; i++)
+        if (self->levels[i].allocator == allocator) return;
+    if (self->levels_count == RETRY_LEVELS) return;
+    self->levels[self->levels_count++] = (retry_level){loch_allocator_retain(allocator), child, is_below};
+}
+
+/* Adds an allocator, and those that it wraps. */
+static void retry_add_stack(retry *self, loch_allocator *allocator)
+{
+    bool is_below = false;
+    for (; allocator; allocator = allocator->wrapped) {
+        retry_add_level(self, allocator, NULL, is_below);
+        is_below |= lochi_failure_is_refused_by(allocator);
+    }
+}
+
+static void retry_gather(retry *self)
+{
+    const lochi_room *room = lochi_room_own;
+    retry_add_stack(self, self->allocator);
+    for (uint32_t i = room ? room->failures.dry_count : 0; i--;) /* the innermost is first there */
+        retry_add_stack(self, room->failures.dry[i]);
+    for (size_t i = 0; i < self->levels_count; i++) {
+        lochi_pool *pool = self->levels[i].allocator->pool;
+        lochi_pool *parent = pool ? lochi_pool_get_parent(pool) : NULL;
+        if (parent) retry_add_level(self, parent->allocator, pool, self->levels[i].is_below);
+    }
+    if (room && room->failures.timeout_ns > self->timeout_ns) self->timeout_ns = room->failures.timeout_ns;
+}
+
+static void retry_forget_levels(retry *self)
+{
+    while (self->levels_count)
+        loch_allocator_release(self->levels[--self->levels_count].allocator);
+}
+
+/* --- pressure functions --- */
+
+/* Tells whether a function may be called: it is not being removed, by another thread or from inside it. */
+static bool retry_may_call(loch_allocator *allocator, const lochi_pressure *asked)
+{
+    lochi_lock_take(&allocator->lock);
+    const bool may_call = !asked->is_leaving;
+    lochi_lock_drop(&allocator->lock);
+    return may_call;
+}
+
+/* Calls a function. The error record is that of the request afterwards: what fails inside the function is its own. One
+ * that frees nothing may say why by loch_error_set, which names no owner of the memory; requests that fail do. */
+static size_t retry_call(lochi_pressure *asked, loch_allocator *allocator, size_t bytes)
+{
+    loch_error error = lochi_error_save();
+    const uint32_t paused = lochi_failure_pause();
+    const size_t freed = asked->function(allocator, bytes, asked->user);
+    lochi_failure_resume(paused);
+    const loch_error *now = loch_error_get();
+    const bool is_said = !freed && now->status == error.status && !now->owner[0];
+    if (is_said) memcpy(error.sentence, now->sentence, sizeof error.sentence);
+    lochi_error_restore(&error);
+    return freed;
+}
+
+/* Reads how many blocks of an allocator were freed so far, and its limit. */
+static loch_stats retry_read(loch_allocator *allocator)
+{
+    loch_stats stats = {.size = sizeof stats};
+    const loch_error saved = lochi_error_save();
+    if (lochi_allocator_read_stats(allocator, 0, &stats) != LOCH_OK) lochi_error_restore(&saved);
+    return stats;
+}
+
+/* Calls a function while it frees something, or raises the limit, and the request does not fit. One that says so and
+ * changes nothing is called RETRY_IDLE_CALLS times: other threads may use up what it frees. One whose blocks do not
+ * count in the limit of a wrapper above it is called once in vain. */
+static loch_status retry_press(retry *self, lochi_pressure *asked, const retry_level *level, loch_status status)
+{
+    uint64_t missing = loch_error_get()->missing_bytes;
+    loch_stats stats = retry_read(level->allocator);
+    unsigned idle = 0;
+    while (idle < (level->is_below ? 1 : RETRY_IDLE_CALLS) && retry_is_worth_it(status)) {
+        if (!retry_may_call(level->allocator, asked)) return status;
+        if (!retry_call(asked, level->allocator, self->request->bytes)) return status;
+        status = retry_once_more(self);
+        const loch_stats now = retry_read(level->allocator);
+        const uint64_t still = loch_error_get()->missing_bytes;
+        const bool is_better =
+            still < missing || now.limit_bytes > stats.limit_bytes || (now.frees != stats.frees && !level->is_below);
+        idle = is_better ? 0 : idle + 1;
+        stats = now;
+        missing = still;
+    }
+    return status;
+}
+
+/* Calls the functions of one allocator, in order of addition. */
+static loch_status retry_ask(retry *self, const retry_level *level, loch_status status)
 {
     LOCHI_NOT_CANCELLED;
+    loch_allocator *allocator = level->allocator;
     lochi_lock_take(&allocator->lock);
-    lochi_pressure *asked = allocator->pressure;
-    for (; asked && retry_is_worth_it(status); asked = asked->next) {
-        if (asked->is_leaving) continue;
+    for (lochi_pressure *asked = allocator->pressure; asked && retry_is_worth_it(status);) {
+        if (asked->is_leaving) {
+            asked = asked->next;
+            continue;
+        }
         waiting_call call = {.asked = asked};
         asked->users++; /* keeps the function in the list */
         lochi_waiting_note(&call);
         lochi_lock_drop(&allocator->lock);
-        const uint32_t paused = lochi_failure_pause();
-        const bool has_freed = asked->function(allocator, request->bytes, asked->user) != 0;
-        lochi_failure_resume(paused);
-        if (has_freed) status = retry_once_more(asking, attempt, request, mark, out);
+        status = retry_press(self, asked, level, status);
         lochi_lock_take(&allocator->lock);
-        asked->users--;
-        lochi_waiting_forget(&call);
+        asked = lochi_waiting_leave(allocator, &call);
     }
     lochi_lock_drop(&allocator->lock);
     return status;
 }
 
-/* Calls the pressure functions of the allocator, then those of the allocators that it wraps. */
-static loch_status retry_under_pressure(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request,
-                                        uint32_t mark, loch_status status, void **out)
+/* Tells whether memory that is freed in a level can help. */
+static bool retry_can_help(const retry *self, const retry_level *level, loch_status status)
 {
-    for (loch_allocator *level = allocator; level && retry_is_worth_it(status); level = level->wrapped)
-        status = retry_ask(level, allocator, attempt, request, mark, status, out);
+    if (!level->child || status != LOCH_E_LIMIT) return true;
+    return lochi_pool_is_short_of(level->child, level->allocator->pool, self->request->bytes);
+}
+
+static loch_status retry_under_pressure(retry *self, loch_status status)
+{
+    retry_gather(self);
+    for (size_t i = 0; i < self->levels_count && retry_is_worth_it(status); i++)
+        if (retry_can_help(self, &self->levels[i], status)) status = retry_ask(self, &self->levels[i], status);
+    retry_forget_levels(self);
     return status;
 }
 
 /* --- waiting --- */
 
-/* Returns whether another thread may free memory: another thread has used an allocator of the stack before. Live
- * blocks and live threads are not checked. The memory may be a block of an allocator outside the stack with the same
- * source, or a block that is freed but not yet counted; and the system's list of threads can miss a live thread. */
-static bool retry_has_others(const loch_allocator *allocator)
+/* Retries whenever memory was freed, and after a nap, until it succeeds or the time is over. */
+static loch_status retry_waiting(retry *self, uint64_t until_ns, loch_status status)
 {
-    const uint64_t own = lochi_thread_number();
-    for (; allocator; allocator = allocator->wrapped) {
-        const uint64_t user = atomic_load_explicit(&allocator->user, memory_order_relaxed);
-        if (user && user != own) return true;
-    }
-    return false;
-}
-
-/* Retries until it succeeds, the timeout is over, or no other thread has ever used the stack. */
-static loch_status retry_waiting(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request,
-                                 uint32_t mark, loch_status status, void **out)
-{
-    const uint64_t start = loch_host_now_ns();
-    uint64_t waited = 0;
-    waiting_call call = {.allocator = allocator};
+    waiting_call call = {.allocator = self->allocator};
     lochi_waiting_note(&call);
-    lochi_waiting_begin(allocator);
+    lochi_waiting_begin(self->allocator);
     while (retry_is_worth_it(status)) {
         const uint64_t generation = lochi_waiting_get_generation();
-        status = retry_once_more(allocator, attempt, request, mark, out);
-        waited = loch_host_now_ns() - start;
-        if (!retry_is_worth_it(status) || waited >= request->timeout_ns || !retry_has_others(allocator)) break;
-        lochi_waiting_sleep(generation, request->timeout_ns - waited);
+        status = retry_once_more(self);
+        const uint64_t now_ns = loch_host_now_ns();
+        if (!retry_is_worth_it(status) || now_ns >= until_ns) break;
+        lochi_waiting_sleep(generation, until_ns - now_ns);
     }
-    lochi_waiting_end(allocator);
+    lochi_waiting_end(self->allocator);
     lochi_waiting_forget(&call);
-    lochi_lock_take(&allocator->lock);
-    allocator->waits_ns += waited;
-    lochi_lock_drop(&allocator->lock);
     return status;
 }
 
-static loch_status retry_all(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request,
-                             uint32_t mark, loch_status status, void **out)
+static loch_status retry_all(retry *self, loch_status status)
 {
-    if (request->flags & LOCH_ALLOC_NO_RETRY || !retry_is_worth_it(status)) return status;
-    status = retry_under_pressure(allocator, attempt, request, mark, status, out);
-    if (!retry_is_worth_it(status) || !request->timeout_ns) return status;
-    return retry_waiting(allocator, attempt, request, mark, status, out);
+    status = retry_under_pressure(self, status);
+    if (!retry_is_worth_it(status) || !self->timeout_ns) return status;
+    const uint64_t start_ns = loch_host_now_ns();
+    uint64_t now_ns = start_ns;
+    while (retry_is_worth_it(status) && now_ns - start_ns < self->timeout_ns) {
+        const uint64_t left_ns = self->timeout_ns - (now_ns - start_ns);
+        status = retry_waiting(self, now_ns + (left_ns < RETRY_ROUND_NS ? left_ns : RETRY_ROUND_NS), status);
+        now_ns = loch_host_now_ns();
+        if (now_ns - start_ns < self->timeout_ns) status = retry_under_pressure(self, status);
+    }
+    if (retry_is_short(status))
+        lochi_error_append("; waited %.2f s for memory of \"%s\"", (double)(now_ns - start_ns) / 1e9,
+                           loch_error_get()->owner);
+    lochi_lock_take(&self->allocator->lock);
+    self->allocator->waits_ns += now_ns - start_ns;
+    lochi_lock_drop(&self->allocator->lock);
+    return status;
 }
 
 loch_status lochi_retry(loch_allocator *allocator, lochi_attempt *attempt, const loch_request *request, uint32_t mark,
-                        loch_status status, void **out)
+                        loch_status status, bool is_inner, void **out)
 {
-    status = retry_all(allocator, attempt, request, mark, status, out);
-    if (retry_is_worth_it(status) && lochi_failure_is_outermost())
-        lochi_snapshot_note_failure(allocator, request, status);
+    if (!retry_is_short(status)) return status;
+    if (is_inner) {
+        lochi_failure_note_dry(allocator, request);
+        return status;
+    }
+    if (!(request->flags & LOCH_ALLOC_NO_RETRY) && retry_is_worth_it(status)) {
+        retry self = {.allocator = allocator,
+                      .attempt = attempt,
+                      .request = request,
+                      .mark = mark,
+                      .attempts = 1,
+                      .timeout_ns = request->timeout_ns,
+                      .out = out};
+        status = retry_all(&self, status);
+    }
+    if (retry_is_short(status)) lochi_snapshot_note_failure(allocator, request, status);
     return status;
 }

@@ -21,6 +21,7 @@ void loch_stats_add(loch_stats *a, const loch_stats *b)
 
 double loch_stats_fragmentation(const loch_stats *stats)
 {
+    if (!stats->blocks) return 0; /* nothing lies between free pieces */
     if (!stats->cached_bytes || stats->largest_free_bytes >= stats->cached_bytes) return 0;
     return 1 - (double)stats->largest_free_bytes / (double)stats->cached_bytes;
 }

@@ -8,6 +8,7 @@
  * no thread waits. A waiter sleeps for one nap at most, because a free through an allocator outside its stack does
  * not wake it. tests/models/waiters.pml is a model of this. */
 #include "memory/waiting.h"
+#include "base/backoff.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/fence.h"
@@ -29,11 +30,7 @@ static _Atomic uint64_t waiting_generation; /* raised under waiting_lock */
 
 static void waiting_init(void)
 {
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&waiting_cond, &attributes);
-    pthread_condattr_destroy(&attributes);
+    lochi_lock_init_condition(&waiting_cond);
 }
 
 /* --- running calls, for forks --- */
@@ -180,6 +177,28 @@ loch_status loch_allocator_add_pressure(loch_allocator *allocator, loch_pressure
     return LOCH_FAIL(EXISTS, "the pressure function was added already, with the same user pointer");
 }
 
+/* Tells whether the calling thread is inside a function. */
+static bool waiting_is_inside(const lochi_pressure *asked)
+{
+    const uint64_t self = lochi_thread_number();
+    lochi_lock_take(&waiting_lock);
+    const waiting_call *call = waiting_calls;
+    while (call && (call->asked != asked || call->thread != self))
+        call = call->next;
+    lochi_lock_drop(&waiting_lock);
+    return call != NULL;
+}
+
+lochi_pressure *lochi_waiting_leave(loch_allocator *allocator, const waiting_call *call)
+{
+    lochi_pressure *asked = call->asked, *next = asked->next;
+    lochi_waiting_forget(call);
+    if (--asked->users || !asked->is_left) return next;
+    *waiting_find(allocator, asked->function, asked->user) = next;
+    lochi_free(asked);
+    return next;
+}
+
 loch_status loch_allocator_remove_pressure(loch_allocator *allocator, loch_pressure_function *function, void *user)
 {
     LOCHI_NOT_CANCELLED;
@@ -187,12 +206,17 @@ loch_status loch_allocator_remove_pressure(loch_allocator *allocator, loch_press
         return LOCH_FAIL(INVALID, "a pressure function needs an allocator, and must not be NULL");
     lochi_lock_take(&allocator->lock);
     lochi_pressure **link;
+    unsigned turn = 0;
     /* Rare: a thread is inside the function. */
     while (*(link = waiting_find(allocator, function, user)) && (*link)->users) {
         (*link)->is_leaving = true;
+        if (waiting_is_inside(*link)) {
+            (*link)->is_left = true;
+            lochi_lock_drop(&allocator->lock);
+            return LOCH_OK;
+        }
         lochi_lock_drop(&allocator->lock);
-        const struct timespec nap = {0, 100000};
-        nanosleep(&nap, NULL);
+        lochi_backoff(&turn);
         lochi_lock_take(&allocator->lock); /* the list may have changed in between */
     }
     lochi_pressure *found = *link;

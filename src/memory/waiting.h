@@ -27,6 +27,10 @@ void lochi_waiting_note(waiting_call *call);
 /* Removes a call from the list of running calls. */
 void lochi_waiting_forget(const waiting_call *call);
 
+/* Leaves a pressure function that lochi_waiting_note noted. Returns the next function of the allocator. The
+ * allocator's lock is held. */
+lochi_pressure *lochi_waiting_leave(loch_allocator *allocator, const waiting_call *call);
+
 /* Makes frees of an allocator, and of all allocators that it wraps, wake the calling thread until lochi_waiting_end. */
 void lochi_waiting_begin(loch_allocator *allocator);
 void lochi_waiting_end(loch_allocator *allocator);

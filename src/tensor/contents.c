@@ -234,11 +234,18 @@ static loch_status contents_find_item(const loch_tensor *tensor, size_t dimensio
     return LOCH_OK;
 }
 
-/* Copies one element to or from the host. */
-static loch_status contents_move_item(const loch_tensor *tensor, void *to, const void *from, loch_stream *stream)
+/* Copies one element to or from `element`, which is a variable of the caller. */
+static loch_status contents_move_item(const loch_tensor *tensor, uint64_t *element, void *to, const void *from,
+                                      loch_stream *stream)
 {
     const loch_copy_options copy = {.size = sizeof copy, .stream = stream, .wait = LOCH_WAIT_END};
-    return loch_copy_with(to, from, tensor->layout.element_bytes, &copy);
+    lochi_host_scope element_scope, tensor_scope;
+    lochi_ranges_begin_host(&element_scope, element, sizeof *element);
+    lochi_buffer_begin_host(tensor->buffer, &tensor_scope);
+    const loch_status status = loch_copy_with(to, from, tensor->layout.element_bytes, &copy);
+    lochi_ranges_end_host(&tensor_scope);
+    lochi_ranges_end_host(&element_scope);
+    return status;
 }
 
 static loch_status contents_get_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices,
@@ -247,7 +254,7 @@ static loch_status contents_get_item(loch_tensor *tensor, size_t dimensions, con
     char *from;
     LOCH_TRY_RETURN(contents_find_item(tensor, dimensions, indices, &from));
     uint64_t element;
-    LOCH_TRY_RETURN(contents_move_item(tensor, &element, from, stream));
+    LOCH_TRY_RETURN(contents_move_item(tensor, &element, &element, from, stream));
     return loch_scalar_load(tensor->layout.dtype, &element, out);
 }
 
@@ -267,7 +274,7 @@ static loch_status contents_set_item(loch_tensor *tensor, size_t dimensions, con
     LOCH_TRY_RETURN(lochi_tensor_check_writable(tensor));
     uint64_t element;
     LOCH_TRY_RETURN(loch_scalar_store(value, tensor->layout.dtype, &element));
-    return contents_move_item(tensor, to, &element, stream);
+    return contents_move_item(tensor, &element, to, &element, stream);
 }
 
 loch_status loch_tensor_write_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_scalar value,

@@ -17,7 +17,7 @@ typedef struct worker {
     void *blocks[LIVE];
     uint64_t ids[ROUNDS * LIVE];
     size_t ids_count;
-    char failure[300];
+    char failure[LOCH_ERROR_SENTENCE_MAX];
 } worker;
 
 /* Takes some blocks, asks for all that can be asked, and gives them back. */
@@ -143,7 +143,7 @@ static void of_two_frees_of_one_block_one_wins(void **state)
 typedef struct observer {
     const test_subject *subject;
     atomic_bool is_over;
-    char failure[300];
+    char failure[LOCH_ERROR_SENTENCE_MAX];
 } observer;
 
 static loch_status count_block(const loch_block *block, void *user)

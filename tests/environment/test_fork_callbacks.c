@@ -76,11 +76,13 @@ static void inside_pressures(inside *in)
 {
     *in = (inside){.bed = in->bed};
     loch_allocator *limit = in->bed->all[LIMIT];
-    void *block;
+    void *block, *held;
+    assert_int_equal(loch_alloc(limit, 100, &held), LOCH_OK);
     CHECK_OK(loch_allocator_add_pressure(limit, inside_pressure, in));
-    const loch_request request = {.size = sizeof request, .bytes = 2 * TEST_GIB, .timeout_ns = 1};
+    const loch_request request = {.size = sizeof request, .bytes = TEST_GIB, .timeout_ns = 1};
     assert_int_equal(loch_allocator_alloc(limit, &request, &block), LOCH_E_LIMIT);
     assert_int_equal(loch_allocator_remove_pressure(limit, inside_pressure, in), LOCH_OK);
+    assert_int_equal(loch_free(limit, held), LOCH_OK);
     inside_finish(in);
 }
 

@@ -63,7 +63,7 @@ static void sleep_faulted(test_round *round, const void *user)
     if (on->contents == LOCH_SLEEP_DROP) {
         unsigned char byte;
         CHECK_OK(loch_copy(&byte, rig.input + 50 * TEST_KIB, 1));
-        assert_int_equal(byte, 0xff);
+        assert_int_equal(byte, 0);
         graph_put(&rig, 3);
     } else if (!graph_has(&rig, rig.input, 3)) {
         fail_msg("contents are lost");
@@ -76,7 +76,7 @@ static void sweep(test_faults from, const char *device, loch_pool_captures captu
 {
     uint64_t felt = 0;
     from.stride = FAULT_STEP;
-    for (loch_sleep_contents contents = LOCH_SLEEP_DROP; contents <= LOCH_SLEEP_FILE; contents++)
+    for (loch_sleep_contents contents = LOCH_SLEEP_PINNED; contents <= LOCH_SLEEP_DROP; contents++)
         for (int is_waking = 0; is_waking < 2; is_waking++) {
             const ground on = {device, captures, contents, is_waking};
             felt += test_rounds_run(&from, is_waking ? "waking" : "falling asleep", sleep_faulted, &on).felt;

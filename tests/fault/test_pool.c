@@ -154,11 +154,11 @@ static void program_resize(program *p, size_t slot, size_t bytes)
     STEP(status /* of loch_allocator_realloc */);
 }
 
-static void program_growable(program *p)
+static void program_grow(program *p, size_t max_bytes)
 {
     const loch_request request = {.size = sizeof request, .bytes = 100 * TEST_KIB, .stream = p->one, .tag = 1};
     test_notes_step(&p->notes);
-    const loch_status status = loch_pool_alloc_growable(p->pool, TEST_MIB, &request, &p->blocks[40]);
+    const loch_status status = loch_pool_alloc_growable(p->pool, max_bytes, &request, &p->blocks[40]);
     if (status == LOCH_E_UNSUPPORTED) return;
     if (!program_note(p, status, "loch_pool_alloc_growable")) return;
     STEP(use(p, 40, 100 * TEST_KIB, p->one));
@@ -172,6 +172,16 @@ static void program_growable(program *p)
     program_resize(p, 40, 150 * TEST_KIB); /* beyond what is reserved */
     if (p->notes.status != LOCH_OK) return;
     STEP(give(p, 40));
+}
+
+/* In the range of the pool, and in an annex. */
+static void program_growable(program *p)
+{
+    program_grow(p, TEST_MIB);
+    if (p->notes.status != LOCH_OK) return;
+    program_grow(p, (size_t)1 << 30);
+    if (p->notes.status != LOCH_OK) return;
+    STEP(loch_allocator_trim(p->pool, 0, NULL));
 }
 
 static void program_changes(program *p)

@@ -178,7 +178,7 @@ static void touch_thing(worker *w, thing *t, bool may_share)
 static void job_own(worker *w)
 {
     scene *s = w->scene;
-    while (!atomic_load(&s->is_over) && !*w->failure) {
+    while ((!atomic_load(&s->is_over) || !w->done) && !*w->failure) { /* each gets its turn on a busy machine too */
         thing *t = &w->things[test_random_below(&w->random, LIVE)];
         if (t->buffer || t->block)
             touch_thing(w, t, true);
@@ -192,7 +192,7 @@ static void job_own(worker *w)
 static void job_own_what_sleeps(worker *w)
 {
     scene *s = w->scene;
-    while (!atomic_load(&s->is_over) && !*w->failure) {
+    while ((!atomic_load(&s->is_over) || !w->done) && !*w->failure) { /* each gets its turn on a busy machine too */
         thing *t = &w->things[test_random_below(&w->random, LIVE)];
         pthread_rwlock_rdlock(&s->awake);
         if (t->buffer || t->block)
@@ -244,7 +244,7 @@ static void forbid(worker *w)
 
 static void job_move(worker *w)
 {
-    for (size_t turn = 0; turn < TURNS && !*w->failure; turn++) {
+    for (size_t turn = 0; (turn < TURNS || !w->done) && !*w->failure; turn++) { /* owners may start late */
         size_t released;
         compact(w);
         if (turn % 4 == 1 && !*w->failure) freeze(w);

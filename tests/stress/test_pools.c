@@ -136,7 +136,8 @@ static void grow(worker *w)
 {
     void *block = NULL;
     const loch_request request = {.size = sizeof request, .bytes = 1 + test_random_below(&w->random, TEST_MIB)};
-    loch_status status = loch_pool_alloc_growable(w->scene->pool, 16 * TEST_MIB, &request, &block);
+    const size_t max = (test_random_below(&w->random, 2) ? 16 : 1024) * TEST_MIB; /* in the pool's range, or not */
+    loch_status status = loch_pool_alloc_growable(w->scene->pool, max, &request, &block);
     for (size_t i = 0; i < 4 && status == LOCH_OK; i++)
         status = loch_pool_resize_growable(w->scene->pool, block, test_random_below(&w->random, 8 * TEST_MIB));
     EXPECT(status == LOCH_OK || status == LOCH_E_LIMIT || status == LOCH_E_DEVICE_MEMORY ||

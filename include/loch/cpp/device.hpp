@@ -31,7 +31,7 @@ class device : public detail::shared<loch_device>
   public:
     /** Makes an empty handle. */
     device() noexcept = default;
-    /** Opens a device by name: "cpu", "cuda:0", "sim:8GiB,backed". */
+    /** Opens a device by name: "cpu", "cuda:0", "sim:8GiB". */
     explicit device(const text &name) { check(loch_device_open(name.get(), slot())); }
     /** Takes another reference on a device of the caller. */
     static device retain(loch_device *raw) noexcept { return device(loch_device_retain(raw)); }

@@ -8,6 +8,7 @@
 
 #include <loch/status.h>
 
+#include <cstdint>
 #include <exception>
 
 namespace loch
@@ -34,6 +35,15 @@ class error : public std::exception
     const char *driver() const noexcept { return record_.driver ? record_.driver : ""; }
     /** Returns the error code of the driver; 0 for none. */
     long driver_code() const noexcept { return record_.driver_code; }
+    /** Returns the name of the pool or limit that is full, or of the device without memory; "" if memory was not
+     *  short. Valid as long as the exception. */
+    const char *owner() const noexcept { return record_.owner; }
+    /** Returns the bytes that the owner lacks for the request; 0 if memory was not short, or not in one piece. */
+    std::uint64_t missing_bytes() const noexcept { return record_.missing_bytes; }
+    /** Returns what can help if memory was short. */
+    loch_remedy remedy() const noexcept { return record_.remedy; }
+    /** Returns the number of attempts of a request that failed because memory was short. */
+    std::uint32_t attempts() const noexcept { return record_.attempts; }
     /** Writes the failure to the error record of the calling thread, and returns its status. For functions that C
      *  code calls: a visitor, a slot of an allocator. */
     loch_status restore() const noexcept

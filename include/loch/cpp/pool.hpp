@@ -72,6 +72,12 @@ class pool : public allocator
     }
     /** Sets the limit of the memory held from the device, in bytes; 0 for no limit. */
     void set_limit(std::size_t limit_bytes) const { check(loch_pool_set_limit(need(), limit_bytes)); }
+    /** Sets how much of its limit the pool may use now, in bytes; the grant can become `limit_bytes` at most, 0 for no
+     *  such limit. */
+    void set_grant(std::size_t granted_bytes, std::size_t limit_bytes = 0) const
+    {
+        check(loch_pool_set_grant(need(), granted_bytes, limit_bytes));
+    }
     /** Sets the cap on free memory that the pool keeps, in bytes; 0 for no cap. */
     void set_idle(std::size_t idle_bytes) const { check(loch_pool_set_idle(need(), idle_bytes)); }
     /** Calls `visitor(const loch_memory_piece &)` for each piece of memory in order of address. */

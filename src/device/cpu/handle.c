@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #ifndef MREMAP_DONTUNMAP
@@ -44,6 +45,15 @@ static cpu_handle *handle_of(loch_driver_handle handle)
     return (cpu_handle *)(uintptr_t)handle;
 }
 
+/* Moves the pages at `from` to `to`, and nowhere else. Calls the kernel itself: communication libraries replace mremap
+ * in the process to learn of addresses that lose their pages, and some of them (UCX 1.13) drop the fifth argument. They
+ * learn it here by the mmap or munmap of `from` that every caller makes next. Returns 0 or the error number. */
+static int handle_move(void *from, void *to, size_t bytes)
+{
+    const int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    return syscall(SYS_mremap, from, bytes, bytes, flags, to) == -1 ? errno : 0;
+}
+
 bool lochi_cpu_probe_move(void)
 {
 #if defined(LOCHI_NO_DONTUNMAP)
@@ -55,8 +65,7 @@ bool lochi_cpu_probe_move(void)
     if (from == MAP_FAILED) return false;
     char *to = from + page;
     from[0] = 1;
-    void *moved = mremap(from, page, page, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
-    const bool can = moved == to && to[0] == 1 && from[0] == 0;
+    const bool can = handle_move(from, to, page) == 0 && to[0] == 1 && from[0] == 0;
     munmap(from, 2 * page);
     return can;
 #endif
@@ -66,8 +75,8 @@ bool lochi_cpu_probe_move(void)
 static loch_status handle_take_pages(const lochi_cpu *cpu, void *from, void *to, size_t bytes)
 {
     if (cpu->can_move) {
-        if (mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == MAP_FAILED)
-            return lochi_cpu_fail(errno, "moving pages", bytes);
+        const int error = handle_move(from, to, bytes);
+        if (error) return lochi_cpu_fail(error, "moving pages", bytes);
     } else {
         if (mprotect(to, bytes, PROT_READ | PROT_WRITE) != 0) return lochi_cpu_fail(errno, "opening pages", bytes);
         memcpy(to, from, bytes);

@@ -2,8 +2,8 @@
 /* Memory of simulated devices: physical objects, and the kinds of memory that are one block (raw, pinned, managed,
  * registered, stream-ordered). virtual.c has the mappings of handles.
  *
- * On a backed device every object is a piece of one sparse file (backing.c), and every span is real memory of the
- * process. Pinned and managed memory is real on unbacked devices too, because it is host memory. */
+ * On a backed device every object has contents, and every span has addresses of the process (backing.c). Pinned and
+ * managed memory is real on unbacked devices too, because it is host memory. */
 #include "device/sim/memory.h"
 #include "base/checked.h"
 #include "base/heap.h"
@@ -58,24 +58,15 @@ loch_status lochi_sim_object_create(lochi_sim *sim, size_t bytes, size_t charged
         sim->used -= charged;
         return SIM_FAIL(HOST_MEMORY, "no host memory to record %s of simulated memory", LOCHI_SIZE(bytes));
     }
-    *object = (lochi_sim_object){.owner = sim, .bytes = bytes, .charged = charged, .references = 1, .token = -1};
+    *object = (lochi_sim_object){.owner = sim,
+                                 .bytes = bytes,
+                                 .charged = charged,
+                                 .references = 1,
+                                 .token = -1,
+                                 .is_backed = charged && sim->is_backed};
     object->next = sim->objects;
     if (sim->objects) sim->objects->prev = object;
     sim->objects = object;
-    size_t rounded;
-    if (!charged || !sim->file) {
-        *out = object;
-        return LOCH_OK;
-    }
-    loch_status status = lochi_round_up(charged, lochi_sim_page_bytes(), &rounded)
-                             ? lochi_sim_space_take(&sim->file->space, rounded, lochi_sim_page_bytes(), &object->extent)
-                             : SIM_FAIL(OVERFLOW, "%zu bytes do not fit the address space", bytes);
-    if (status != LOCH_OK) {
-        lochi_sim_object_release(object);
-        return status;
-    }
-    object->file = sim->file;
-    sim->file->references++;
     *out = object;
     return LOCH_OK;
 }
@@ -88,19 +79,19 @@ static bool memory_rounded(const lochi_sim *sim, size_t bytes, size_t *out)
     return lochi_round_up(bytes, bytes < LOCHI_SIM_RAW_LARGE ? LOCHI_SIM_RAW_UNIT : sim->granule, out);
 }
 
-/* Finds addresses for a block and maps its memory there. */
+/* Finds addresses for a block. Host memory can be used there at once. */
 static loch_status memory_place(lochi_sim *sim, lochi_sim_span *span, size_t alignment)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
     const lochi_sim_object *object = span->object;
     const bool is_host = span->kind != LOCH_MEMORY_DEVICE;
-    if (!is_host && !object->extent) { /* unbacked */
+    if (!is_host && !object->is_backed) {
         LOCH_TRY_RETURN(lochi_sim_space_take(&sim->space, object->charged, alignment, &span->extent));
         span->node.key = span->extent->by_address.key;
         return LOCH_OK;
     }
-    size_t host_bytes = object->extent ? object->extent->bytes : 0;
-    if (is_host && !lochi_round_up(span->bytes, lochi_sim_page_bytes(), &host_bytes))
+    size_t host_bytes;
+    if (!lochi_round_up(is_host ? span->bytes : object->charged, lochi_sim_page_bytes(), &host_bytes))
         return SIM_FAIL(OVERFLOW, "%zu bytes do not fit the address space", span->bytes);
     void *at = lochi_sim_host_reserve(host_bytes, alignment);
     if (!at || (is_host && mprotect(at, host_bytes, PROT_READ | PROT_WRITE) != 0)) {
@@ -111,14 +102,10 @@ static loch_status memory_place(lochi_sim *sim, lochi_sim_span *span, size_t ali
                                  LOCHI_SIZE(host_bytes));
         return SIM_FAIL_CODE(HOST_MEMORY, code, "the system has no %s of host memory left", LOCHI_SIZE(host_bytes));
     }
-    loch_status status = is_host ? LOCH_OK : lochi_sim_host_map(at, object);
-    if (status != LOCH_OK) {
-        munmap(at, host_bytes);
-        return status;
-    }
     span->node.key = (uintptr_t)at;
     span->host_bytes = host_bytes;
     span->is_real = true;
+    span->is_mapped = is_host;
     return LOCH_OK;
 }
 
@@ -138,8 +125,10 @@ static loch_status memory_block(lochi_sim *sim, loch_memory_kind kind, size_t by
     } else {
         *span = (lochi_sim_span){.bytes = bytes, .kind = kind, .object = object};
         status = memory_place(sim, span, alignment);
+        if (status == LOCH_OK && sim->is_touched) status = lochi_sim_host_map(span);
     }
     if (status != LOCH_OK) {
+        if (span && span->host_bytes) munmap((void *)span->node.key, span->host_bytes);
         lochi_free(span);
         lochi_sim_object_release(object);
         return status;
@@ -263,6 +252,7 @@ static loch_status memory_register(lochi_sim *sim, void *address, size_t bytes)
     *span = (lochi_sim_span){.node.key = (uintptr_t)address,
                              .bytes = bytes,
                              .is_real = true,
+                             .is_mapped = true,
                              .kind = LOCH_MEMORY_REGISTERED,
                              .object = object};
     object->mappings++;
@@ -395,5 +385,4 @@ void lochi_sim_memory_close(lochi_sim *sim)
     }
     lochi_free(sim->peers);
     lochi_sim_space_fini(&sim->space);
-    lochi_sim_file_release(sim->file);
 }

@@ -8,7 +8,6 @@
 #include "device/sim/backing.h"
 #include "device/sim/check.h"
 #include "device/sim/op.h"
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -25,14 +24,7 @@ void lochi_sim_object_release(lochi_sim_object *object)
         if (object->next) object->next->prev = object->prev;
     }
     lochi_sim_shadow_drop(&object->shadow);
-    if (object->file) {
-        /* If the file system cannot punch holes, the pages stay until the offset is used again. That is harmless. */
-        if (object->file->fd >= 0)
-            (void)fallocate(object->file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                            (off_t)object->extent->by_address.key, (off_t)object->extent->bytes);
-        lochi_sim_space_give(&object->file->space, object->extent);
-        lochi_sim_file_release(object->file);
-    }
+    lochi_sim_object_unplace(object);
     if (object->token >= 0) close(object->token);
     lochi_free(object);
 }
@@ -111,22 +103,13 @@ void lochi_sim_span_remove(lochi_sim *sim, lochi_sim_span *span, const char *how
 
 /* --- forks --- */
 
-/* Closes the file in the child of a fork. The parent's descriptor stays open, and the child punches no holes. */
-static void object_let_go(lochi_sim_file *file)
-{
-    if (!file || file->fd < 0) return;
-    close(file->fd);
-    file->fd = -1;
-}
-
 /* Makes the addresses of a span inaccessible but keeps them reserved: touching them stops the program, as on a
  * device. */
 static void object_hide(const lochi_sim_span *span)
 {
-    if (!span->is_real || !span->object->file) return;
+    if (!span->is_mapped || !span->object->file) return;
     (void)mmap((void *)span->node.key, span->object->extent->bytes, PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    object_let_go(span->object->file);
 }
 
 void lochi_sim_objects_forked(lochi_sim *sim)
@@ -134,7 +117,4 @@ void lochi_sim_objects_forked(lochi_sim *sim)
     for (lochi_tree_node *node = lochi_tree_at_or_above(&sim->spans, 0); node;
          node = lochi_tree_at_or_above(&sim->spans, node->key + 1))
         object_hide(LOCHI_CONTAINER(node, lochi_sim_span, node));
-    for (const lochi_sim_object *object = sim->objects; object; object = object->next)
-        object_let_go(object->file);
-    object_let_go(sim->file);
 }

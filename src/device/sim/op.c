@@ -6,6 +6,7 @@
 #include "base/heap.h"
 #include "base/text.h"
 #include "device/pitched.h"
+#include "device/sim/backing.h"
 #include "device/sim/check.h"
 #include "device/sim/fail.h"
 #include "device/sim/order.h"
@@ -54,6 +55,39 @@ static void op_stage(lochi_sim_op *op)
     shape->from_plane_pitch = packing.to_plane_pitch;
 }
 
+/* Makes the contents that an operation uses accessible. An operation that moves nothing, because some of its memory is
+ * unbacked, needs none. Refuses a copy out of unbacked memory into memory that has contents: it would leave there what
+ * was there before. */
+static loch_status op_open_contents(const lochi_sim *sim, lochi_sim_op *op, bool to_host)
+{
+    lochi_lock_assert_held(&lochi_sim_all.lock);
+    const lochi_sim_use *bare = NULL;
+    for (size_t i = 0; i < op->uses_count; i++) {
+        const lochi_sim_use *use = &op->uses[i];
+        to_host |= use->is_write && use->span->is_real;
+        if (!use->span->is_real) bare = use;
+    }
+    op->is_real = !bare;
+    if (bare && op->kind == LOCHI_SIM_COPY && to_host)
+        return SIM_FAIL(UNSUPPORTED,
+                        "the memory at %p has no contents, because its simulated device is unbacked: open the device "
+                        "without \"unbacked\"",
+                        (void *)(bare->span->node.key + bare->offset));
+    if (bare || (op->kind == LOCHI_SIM_KERNEL && !(op->function && sim->is_backed))) return LOCH_OK;
+    LOCH_TRY_RETURN(lochi_sim_host_check(op->uses, op->uses_count));
+    for (size_t i = 0; i < op->uses_count; i++)
+        LOCH_TRY_RETURN(lochi_sim_host_map(op->uses[i].span));
+    return LOCH_OK;
+}
+
+void lochi_sim_op_destroy(lochi_sim_op *op)
+{
+    if (!op) return;
+    lochi_free(op->staging);
+    lochi_free(op->strided);
+    lochi_free(op);
+}
+
 loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request, lochi_sim_op **out)
 {
     lochi_lock_assert_held(&lochi_sim_all.lock);
@@ -65,7 +99,6 @@ loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request
     if (!op) return SIM_FAIL(HOST_MEMORY, "no host memory for an operation");
     *op = (lochi_sim_op){.kind = request->kind,
                          .duration_ns = request->duration_ns,
-                         .is_real = true,
                          .to = request->to,
                          .from = request->from,
                          .bytes = request->bytes,
@@ -79,34 +112,27 @@ loch_status lochi_sim_op_create(lochi_sim *sim, const lochi_sim_request *request
         const loch_status status = op_find(sim, &request->ranges[i], request->any_device, op->uses, &op->uses_count);
         (void)status; /* found above, under the same lock */
     }
-    for (size_t i = 0; i < op->uses_count; i++)
-        op->is_real = op->is_real && op->uses[i].span->is_real;
-    if (request->strided) {
+    loch_status status = op_open_contents(sim, op, request->is_waited);
+    if (status == LOCH_OK && request->strided) {
         op->strided = lochi_alloc(sizeof *op->strided);
-        if (!op->strided) {
-            lochi_free(op);
-            return SIM_FAIL(HOST_MEMORY, "no host memory for an operation");
-        }
-        *op->strided = *request->strided;
+        if (op->strided)
+            *op->strided = *request->strided;
+        else
+            status = SIM_FAIL(HOST_MEMORY, "no host memory for an operation");
     }
-    if (request->is_staged && op->is_real) {
+    if (status == LOCH_OK && request->is_staged && op->is_real) {
         op->staging = lochi_alloc(op->bytes);
-        if (!op->staging) {
-            lochi_free(op);
-            return SIM_FAIL(HOST_MEMORY, "no host memory to stage a copy of %s", LOCHI_SIZE(request->bytes));
-        }
-        op_stage(op);
+        if (op->staging)
+            op_stage(op);
+        else
+            status = SIM_FAIL(HOST_MEMORY, "no host memory to stage a copy of %s", LOCHI_SIZE(request->bytes));
+    }
+    if (status != LOCH_OK) {
+        lochi_sim_op_destroy(op);
+        return status;
     }
     *out = op;
     return LOCH_OK;
-}
-
-void lochi_sim_op_destroy(lochi_sim_op *op)
-{
-    if (!op) return;
-    lochi_free(op->staging);
-    lochi_free(op->strided);
-    lochi_free(op);
 }
 
 loch_status lochi_sim_op_queue(lochi_sim_stream *stream, lochi_sim_op *op)

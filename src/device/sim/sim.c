@@ -32,6 +32,12 @@
     (LOCH_CAN_PINNED | LOCH_CAN_REGISTER | LOCH_CAN_MANAGED | LOCH_CAN_VIRTUAL | LOCH_CAN_ALIAS | LOCH_CAN_ORDERED |   \
      LOCH_CAN_ASYNC | LOCH_CAN_TIMING | LOCH_CAN_CAPTURE | LOCH_CAN_PEER | LOCH_CAN_RDMA | LOCH_CAN_SHARE_FD)
 
+/* Properties of an H200, whose driver calls the default costs are from. */
+#define SIM_COMPUTE_MAJOR 9
+#define SIM_MULTIPROCESSORS 132
+#define SIM_L2_BYTES ((size_t)60 << 20)
+#define SIM_SHARED_BYTES ((size_t)228 << 10)
+
 #define SIM_WINDOWS 1024 /* largest number of unbacked devices open at once */
 
 /* --- options --- */
@@ -99,9 +105,9 @@ static loch_status sim_read_option(lochi_sim *sim, const char *piece, const char
     LOCH_TRY_RETURN(sim_read_capability(sim, piece, &is_known));
     if (is_known) return LOCH_OK;
     if (!strcmp(piece, "backed"))
-        sim->is_backed = true;
+        sim->is_backed = sim->is_touched = true;
     else if (!strcmp(piece, "unbacked"))
-        sim->is_backed = false;
+        sim->is_backed = sim->is_touched = false;
     else if (!strcmp(piece, "clock=stepped"))
         sim->is_stepped = true;
     else if (!strcmp(piece, "clock=seeded"))
@@ -164,6 +170,7 @@ static void sim_forked_all(void)
         lochi_sim_clock_forked(sim);
         lochi_sim_objects_forked(sim);
     }
+    lochi_sim_file_forked();
 }
 
 static lochi_fork_part sim_part = {.child = sim_forked_all};
@@ -202,7 +209,7 @@ static loch_status sim_build(lochi_sim *sim)
     if (sim->is_backed && !lochi_is_multiple(sim->granule, (size_t)sysconf(_SC_PAGESIZE)))
         return SIM_FAIL(INVALID, "the granule of a backed device must be a multiple of the system's page size");
     if (!lochi_sim_all.host.epochs) LOCH_TRY_RETURN(lochi_sim_vector_init(&lochi_sim_all.host));
-    LOCH_TRY_RETURN(sim->is_backed ? lochi_sim_file_create(&sim->file) : sim_take_window(sim));
+    if (!sim->is_backed) LOCH_TRY_RETURN(sim_take_window(sim));
     LOCH_TRY_RETURN(lochi_sim_vector_init(&sim->gone));
     LOCH_TRY_RETURN(lochi_sim_vector_init(&sim->gone_blocking));
     return lochi_sim_stream_init(sim, &sim->default_stream);
@@ -216,7 +223,7 @@ static loch_status sim_open(const char *arguments, void **self)
     if (!sim) return SIM_FAIL(HOST_MEMORY, "no host memory for a simulated device");
     sim->granule = LOCHI_SIM_RAW_LARGE;
     sim->capabilities = SIM_CAPABILITIES;
-    sim->is_checked = true;
+    sim->is_backed = sim->is_checked = true;
     sim->lag_ns = 2000;
     sim->random = 1;
     sim->next_ns = UINT64_MAX;
@@ -270,13 +277,18 @@ static void sim_close(void *self)
 static loch_status sim_get_properties(void *self, loch_device_properties *out)
 {
     const lochi_sim *sim = self; /* constant after open */
-    snprintf(out->model, sizeof out->model, "simulated device, %s memory", sim->is_backed ? "backed" : "unbacked");
+    snprintf(out->model, sizeof out->model, "simulated H200%s", sim->is_backed ? "" : ", unbacked");
     out->capabilities = sim->capabilities;
     out->index = sim->index;
     out->numa_node = -1;
     out->total_bytes = sim->capacity;
     out->granule_bytes = sim->capabilities & LOCH_CAN_VIRTUAL ? sim->granule : 0;
     out->alignment_bytes = LOCHI_SIM_RAW_UNIT;
+    out->compute_major = SIM_COMPUTE_MAJOR;
+    out->multiprocessors = SIM_MULTIPROCESSORS;
+    out->l2_bytes = SIM_L2_BYTES;
+    out->shared_bytes = SIM_SHARED_BYTES;
+    snprintf(out->driver_version, sizeof out->driver_version, "%s", LOCH_VERSION_STRING);
     return LOCH_OK;
 }
 

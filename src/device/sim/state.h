@@ -24,7 +24,6 @@
 #include "device/sim/space.h"
 #include <loch/driver.h>
 #include <loch/sim.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #define LOCHI_SIM_RAW_LARGE ((size_t)2 << 20)      /* raw blocks of this size and more are aligned to it */
@@ -75,7 +74,7 @@ typedef struct lochi_sim_shadow {
     size_t count, capacity;
 } lochi_sim_shadow;
 
-/* The file behind a backed device's memory. Counted, because imported memory may outlive the device. */
+/* The file behind the memory of all backed devices. Counted by the objects that have a place in it. */
 typedef struct lochi_sim_file {
     int fd;
     size_t references;
@@ -87,12 +86,13 @@ typedef struct lochi_sim_object {
     lochi_sim *owner; /* device whose capacity it takes; NULL once that device has closed */
     struct lochi_sim_object *prev, *next;
     size_t bytes;
-    size_t charged;    /* bytes of the capacity that it takes */
-    size_t references; /* handles and spans */
-    size_t mappings;   /* spans only */
-    uint32_t share;    /* set of loch_share */
-    int token;         /* descriptor that stands for it once it was exported; -1 before */
-    lochi_sim_file *file;
+    size_t charged;           /* bytes of the capacity that it takes */
+    size_t references;        /* handles and spans */
+    size_t mappings;          /* spans only */
+    uint32_t share;           /* set of loch_share */
+    int token;                /* descriptor that stands for it once it was exported; -1 before */
+    bool is_backed;           /* it has contents */
+    lochi_sim_file *file;     /* NULL until its contents are used */
     lochi_sim_extent *extent; /* place in the file */
     lochi_sim_shadow shadow;
 } lochi_sim_object;
@@ -108,7 +108,8 @@ typedef struct lochi_sim_span {
     lochi_tree_node node; /* key: start */
     size_t bytes;         /* as requested */
     size_t host_bytes;    /* size for munmap; 0 for bare numbers and for memory of the caller */
-    bool is_real;         /* the host can read and write it */
+    bool is_real;         /* it has contents */
+    bool is_mapped;       /* the host can read and write it: lochi_sim_host_map */
     loch_memory_kind kind;
     lochi_sim_object *object;
     lochi_sim_reservation *reservation; /* of a mapping */
@@ -194,7 +195,7 @@ typedef struct lochi_sim_op {
     lochi_sim_kind kind;
     uint64_t stream, duration_ns;
     bool is_dead;    /* its memory was removed: no effect */
-    bool is_real;    /* the host can read and write all of its memory */
+    bool is_real;    /* all of its memory has contents, which the host can read and write */
     bool is_running; /* its function is running, without the lock */
     char name[LOCHI_SIM_NAME_BYTES];
     void *to, *staging;
@@ -282,12 +283,11 @@ struct lochi_sim {
     uint32_t capabilities;
     int index;
     bool is_backed, is_stepped, is_checked;
-    bool is_strict;                /* a finding of the checker fails the call */
-    atomic_bool has_said_unbacked; /* relaxed: the message need appear only once */
+    bool is_touched; /* "backed": the host may touch all memory at any time */
+    bool is_strict;  /* a finding of the checker fails the call */
     uint64_t lag_ns, event_lag_ns, random;
     lochi_sim_costs costs;
     /* memory */
-    lochi_sim_file *file;  /* of a backed device */
     lochi_sim_space space; /* of an unbacked device */
     size_t window;         /* of an unbacked device */
     lochi_tree spans, reservations;
@@ -327,6 +327,8 @@ typedef struct lochi_sim_world {
     lochi_sim_capture *captures;
     uint64_t last_serial, last_op, last_capture;
     lochi_sim_vector host; /* what the host has waited for; one vector for all its threads */
+    lochi_sim_file *file;  /* the file of backed devices; NULL while no object has a place in it */
+    size_t room;           /* bytes of backed memory that may be used before the host is asked again what it has free */
 } lochi_sim_world;
 
 extern lochi_sim_world lochi_sim_all;

@@ -186,7 +186,7 @@ static loch_status virtual_import(lochi_sim *sim, loch_share share, const void *
         return SIM_FAIL(INVALID, "descriptor %d was not exported by a simulated device that is open in this process",
                         fd);
     if (object->bytes != bytes) return SIM_FAIL(INVALID, "the handle has %zu bytes, not %zu", object->bytes, bytes);
-    if (sim->is_backed != (object->file != NULL))
+    if (sim->is_backed != object->is_backed)
         return SIM_FAIL(INVALID, "a backed and an unbacked device cannot share a handle");
     object->references++;
     sim->handles++;
@@ -248,7 +248,7 @@ static loch_status virtual_map(lochi_sim *sim, void *address, lochi_sim_object *
                              .peers_count = peers_count};
     for (size_t i = 0; i < peers_count; i++)
         span->peers[i] = ((lochi_sim *)peers[i])->serial;
-    const loch_status status = sim->is_backed ? lochi_sim_host_map(address, object) : LOCH_OK;
+    const loch_status status = sim->is_touched ? lochi_sim_host_map(span) : LOCH_OK;
     if (status != LOCH_OK) {
         lochi_free(span);
         return status;
@@ -276,11 +276,12 @@ static void virtual_drop_mapping(lochi_sim *sim, lochi_sim_span *span)
     lochi_lock_assert_held(&lochi_sim_all.lock);
     void *address = (void *)span->node.key;
     const size_t bytes = span->bytes;
-    const bool is_real = span->is_real;
+    const bool is_mapped = span->is_mapped;
     sim->mappings--;
     lochi_sim_span_remove(sim, span, "unmapped");
     /* A failure leaves pages there that the device no longer uses; the next mapping replaces them. */
-    if (is_real) (void)mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (is_mapped)
+        (void)mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 loch_status lochi_sim_unmap(void *self, void *address, size_t bytes, loch_driver_handle handle)

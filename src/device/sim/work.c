@@ -3,8 +3,6 @@
  * of its capture. */
 #include "device/sim/work.h"
 #include "base/heap.h"
-#include "base/logging.h"
-#include "base/text.h"
 #include "device/sim/call.h"
 #include "device/sim/capture.h"
 #include "device/sim/clock.h"
@@ -63,24 +61,11 @@ static void work_add_sides(const lochi_sim *sim, loch_direction direction, lochi
     }
 }
 
-/* Logs once for each device, without a lock, that copies from an unbacked device do not change host memory. */
-static void work_warn_unbacked(lochi_sim *sim, loch_direction direction, const void *from)
-{
-    if (direction != LOCH_DEVICE_TO_HOST || (uintptr_t)from < LOCHI_SIM_WINDOW_BASE) return;
-    if (atomic_exchange_explicit(&sim->has_said_unbacked, true, memory_order_relaxed)) return;
-    LOCHI_LOG(
-        WARNING,
-        "a simulated device of %s is unbacked: copies from it take time and are checked, but no bytes are copied. "
-        "Open it with \"backed\" for contents",
-        LOCHI_SIZE(sim->capacity));
-}
-
 loch_status lochi_sim_copy(void *self, loch_direction direction, void *to, const void *from, size_t bytes, void *peer,
                            void *stream)
 {
     lochi_sim *sim = self;
     (void)peer; /* the addresses identify both devices */
-    work_warn_unbacked(sim, direction, from);
     LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_copy, bytes));
     lochi_sim_range ranges[] = {{to, bytes, true}, {from, bytes, false}};
     lochi_sim_request request = {
@@ -120,7 +105,6 @@ loch_status lochi_sim_copy_pitched(void *self, loch_direction direction, void *t
 {
     lochi_sim *sim = self;
     (void)peer;
-    work_warn_unbacked(sim, direction, from);
     const size_t bytes = shape->row_bytes * shape->rows * shape->planes;
     LOCH_TRY_RETURN(lochi_sim_begin(sim, LOCH_CALL_copy_pitched, bytes));
     size_t run_bytes;

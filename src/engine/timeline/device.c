@@ -3,10 +3,10 @@
  * reaches the program: if a time is not available, the span keeps its host time, and the thread's error record stays
  * unchanged. */
 #include "engine/timeline/device.h"
+#include "base/backoff.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/stream_life.h"
-#include <sched.h>
 
 #define TIMELINE_ANCHOR_FAR 1000000000 /* in ns; drivers measure long times less exactly (CUDA: in a float) */
 
@@ -160,8 +160,8 @@ bool lochi_timeline_device_end(timeline_record *record)
 void lochi_timeline_resolve_enter(const loch_timeline *timeline, timeline_track *track)
 {
     lochi_lock_assert_held(&timeline->times);
-    while (atomic_exchange_explicit(&track->is_resolving, true, memory_order_acquire))
-        sched_yield(); /* the owner holds it, and does not wait for a device */
+    for (unsigned turn = 0; atomic_exchange_explicit(&track->is_resolving, true, memory_order_acquire);)
+        lochi_backoff(&turn); /* the owner holds it, and does not wait for a device */
 }
 
 void lochi_timeline_resolve_leave(timeline_track *track)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Slots of a ledger: the functions that run once a thread, or while the ledger is stopped. */
 #include "memory/ledger/slot.h"
+#include "base/backoff.h"
 #include "base/heap.h"
-#include <sched.h>
 
 void *lochi_ledger_alloc_aligned(size_t bytes, void **memory)
 {
@@ -56,8 +56,8 @@ LOCHI_RARE lochi_ledger_slot *lochi_ledger_enter_slowly(lochi_ledger *ledger)
         lochi_ledger_leave(slot);
         if (!is_kept_out) atomic_fetch_add_explicit(&ledger->kept_out, 1, memory_order_relaxed);
         is_kept_out = true;
-        while (atomic_load_explicit(&ledger->state, memory_order_relaxed) & LOCHI_LEDGER_STOPPED)
-            sched_yield();
+        for (unsigned turn = 0; atomic_load_explicit(&ledger->state, memory_order_relaxed) & LOCHI_LEDGER_STOPPED;)
+            lochi_backoff(&turn);
     }
     if (is_kept_out) atomic_fetch_sub_explicit(&ledger->kept_out, 1, memory_order_relaxed);
     return slot;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Stops of a ledger, for consistent reads and for forks. */
 #include "memory/ledger/stop.h"
+#include "base/backoff.h"
 #include "memory/ledger/slot.h"
-#include <sched.h>
 #include <stddef.h>
 
-#define STOP_TURNS 1000 /* how often a stop yields to threads that the last stop kept out */
+/* Turns that a stop waits for threads that the last stop kept out: about 10 ms. */
+#define STOP_TURNS (LOCHI_BACKOFF_AWAKE + 15)
 
 void lochi_ledger_halt(lochi_ledger *ledger)
 {
@@ -14,8 +15,8 @@ void lochi_ledger_halt(lochi_ledger *ledger)
     lochi_fence_heavy(); /* a thread that is inside is seen as inside, or it sees the stop */
     uint32_t index = 0;
     for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));)
-        while (atomic_load_explicit(&slot->inside, memory_order_acquire))
-            sched_yield();
+        for (unsigned turn = 0; atomic_load_explicit(&slot->inside, memory_order_acquire);)
+            lochi_backoff(&turn);
 }
 
 void lochi_ledger_go_on(lochi_ledger *ledger)
@@ -27,8 +28,9 @@ void lochi_ledger_go_on(lochi_ledger *ledger)
  * keep them out forever. */
 static void stop_let_in(lochi_ledger *ledger)
 {
+    unsigned turn = 0;
     for (int turns = STOP_TURNS; turns && atomic_load_explicit(&ledger->kept_out, memory_order_relaxed); turns--)
-        sched_yield();
+        lochi_backoff(&turn);
 }
 
 void lochi_ledger_stop(lochi_ledger *ledger)
@@ -46,8 +48,8 @@ void lochi_ledger_resume(lochi_ledger *ledger)
 
 /* --- forks --- */
 
-/* How often a fork waits for threads that need a group which the forking thread visits. */
-#define STOP_FORK_TURNS 10000
+/* Turns that a fork waits for threads that need a group which the forking thread visits: about 100 ms. */
+#define STOP_FORK_TURNS (LOCHI_BACKOFF_AWAKE + 100)
 
 static lochi_fork_part stop_part;
 
@@ -62,11 +64,13 @@ static void stop_await(lochi_ledger *ledger)
 {
     const bool is_own = lochi_lock_is_mine(&ledger->lock);
     uint32_t index = 0;
-    for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));)
+    for (lochi_ledger_slot *slot; (slot = lochi_ledger_next_slot(ledger, &index));) {
+        unsigned turn = 0;
         for (int turns = STOP_FORK_TURNS; atomic_load_explicit(&slot->inside, memory_order_acquire); turns--) {
-            if (is_own && !turns) break;
-            sched_yield();
+            if (is_own && turns <= 0) break;
+            lochi_backoff(&turn);
         }
+    }
 }
 
 static void stop_stop_all(void)

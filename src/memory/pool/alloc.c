@@ -2,12 +2,14 @@
 /* Hands out blocks, with the pool's lock held. A small request is served from a slab, a large one from the heap.
  * When nothing fits, ladder.c tries to make room. */
 #include "memory/pool/alloc.h"
+#include "base/cancel.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "memory/failure.h"
 #include "memory/pool/block.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/exact.h"
+#include "memory/pool/figures.h"
 #include "memory/pool/growable.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
@@ -18,6 +20,7 @@
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
+#include "memory/pool/quick.h"
 #include "memory/pool/refuse.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/source.h"
@@ -27,6 +30,7 @@
 
 #define ALLOC_NEAR_PART                                                                                                \
     8 /* pinned memory: a free block that is larger by less than this part of the request fits well */
+#define ALLOC_PATIENCE_S 1
 
 /* --- large blocks --- */
 
@@ -78,13 +82,12 @@ static pool_block *alloc_find_fit(lochi_pool *pool, const pool_want *want)
     return lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, false);
 }
 
-/* Cuts a block out of free memory, or remaps memory for it if that costs less. If none fits, merges the blocks that
- * `cache` has in its bins (NULL for no cache), and then makes room. */
-static pool_block *alloc_fit_large(lochi_pool *pool, pool_cache *cache, const pool_want *want, loch_status *status)
+/* Remaps memory for a request that no free block fits, or only `fit`, which costs more. If none fits, merges the blocks
+ * that `cache` has in its bins (NULL for no cache), and then makes room. */
+static __attribute__((noinline)) pool_block *alloc_fit_further(lochi_pool *pool, pool_cache *cache,
+                                                               const pool_want *want, const pool_block *fit,
+                                                               loch_status *status)
 {
-    pool_block *fit = alloc_find_fit(pool, want);
-    if (LOCHI_LIKELY(fit && !lochi_pool_may_improve(pool, want, fit)))
-        return lochi_pool_fit_in(pool, fit, want, status);
     if (fit && lochi_pool_try_supply(pool)) {
         pool_block *block = lochi_pool_improve(pool, want, status);
         if (block || *status != LOCH_OK) return block;
@@ -93,9 +96,20 @@ static pool_block *alloc_fit_large(lochi_pool *pool, pool_cache *cache, const po
     return alloc_fit_or(pool, want, lochi_pool_climb, status);
 }
 
+/* Cuts a block out of free memory, or remaps memory for it if that costs less. */
+static inline __attribute__((always_inline)) pool_block *alloc_fit_large(lochi_pool *pool, pool_cache *cache,
+                                                                         const pool_want *want, loch_status *status)
+{
+    pool_block *fit = alloc_find_fit(pool, want);
+    if (LOCHI_LIKELY(fit && !lochi_pool_may_improve(pool, want, fit)))
+        return lochi_pool_fit_in(pool, fit, want, status);
+    return alloc_fit_further(pool, cache, want, fit, status);
+}
+
 /* Cuts a block out of a nest. Makes a new nest if no nest has room and memory for one can be found quickly. Returns
  * NULL with LOCH_OK if there is no nest: the request may still fit outside of one. */
-static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_status *status)
+static __attribute__((noinline)) pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want,
+                                                            loch_status *status)
 {
     pool_block *block = lochi_pool_fit_nest(pool, want->lane, want, status);
     if (block || *status != LOCH_OK) return block;
@@ -115,7 +129,8 @@ static pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want, loch_
 
 /* Finds a block for a request and enters it in the table of pages. Flushes `cache` before it makes room; NULL for no
  * cache. Returns NULL with the status on failure. */
-static pool_block *alloc_take_block(lochi_pool *pool, pool_cache *cache, const pool_want *want, loch_status *status)
+static inline __attribute__((always_inline)) pool_block *alloc_take_block(lochi_pool *pool, pool_cache *cache,
+                                                                          const pool_want *want, loch_status *status)
 {
     *status = LOCH_OK;
     pool_block *block = pool->is_whole ? alloc_fit_whole(pool, want) : NULL;
@@ -127,16 +142,26 @@ static pool_block *alloc_take_block(lochi_pool *pool, pool_cache *cache, const p
     return *status == LOCH_OK ? block : NULL;
 }
 
+/* Counts an allocation in a cache, if there is one. */
+static inline void alloc_count(lochi_pool *pool, pool_cache *cache, size_t requested, size_t allocated)
+{
+    if (LOCHI_LIKELY(cache && !lochi_pool_note_alloc(cache, requested, allocated))) return;
+    if (cache)
+        lochi_pool_raise(pool, cache, requested);
+    else
+        lochi_pool_count_alloc(pool, NULL, requested, allocated);
+}
+
 /* Hands out a large block that was found for a request. */
-static inline loch_status alloc_hand_out(lochi_pool *pool, pool_cache *cache, pool_block *block,
-                                         const loch_request *request, void **out)
+static inline __attribute__((always_inline)) loch_status
+alloc_hand_out(lochi_pool *pool, pool_cache *cache, pool_block *block, const loch_request *request, void **out)
 {
     lochi_pool_set_requested(block, request->bytes);
     block->tag = (uint16_t)request->tag;
     /* All blocks of a pool that hands out whole blocks are pieces. Reading the members that were just written as one
      * word would wait until the writes reach the cache. */
     lochi_pool_set_state(block, request->tag || pool->is_whole ? POOL_SPECIAL : POOL_USED);
-    lochi_pool_count_alloc(pool, cache, request->bytes, block->bytes);
+    alloc_count(pool, cache, request->bytes, block->bytes);
     lochi_pool_show_block(pool, block->start, request->bytes);
     *out = (void *)block->start;
     return LOCH_OK;
@@ -151,6 +176,8 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
     if (cache && alignment == POOL_UNIT) block = lochi_pool_cache_take_block(cache, bytes);
     loch_status status = LOCH_OK;
     if (!block) {
+        /* A request above all that the pool holds may be one that can never be served: it changes nothing. */
+        if (LOCHI_UNLIKELY(bytes > pool->reserved)) LOCH_TRY_RETURN(lochi_pool_check_ceiling(pool, bytes));
         pool_cache *flushed = bytes > POOL_NEST_MAX ? cache : NULL;
         if (flushed) lochi_pool_flush_last(pool, flushed); /* merged before the request is cut from a larger block */
         const pool_want want = {bytes, alignment, lane, 1, 0};
@@ -171,7 +198,7 @@ static bool alloc_is_small(const lochi_pool *pool, size_t bytes, size_t alignmen
 }
 
 /* Makes a slab of a class for a lane. */
-static loch_status alloc_make_slab(lochi_pool *pool, pool_lane *lane, uint32_t class)
+static __attribute__((noinline)) loch_status alloc_make_slab(lochi_pool *pool, pool_lane *lane, uint32_t class)
 {
     loch_status status;
     pool_slab *slab = lochi_pool_slab_take_record(pool, class);
@@ -216,7 +243,8 @@ static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, l
 {
     lochi_lock_assert_held(&pool->lock);
     loch_status status = LOCH_OK;
-    pool_cache *cache = lochi_pool_cache_serving(pool, stream);
+    /* If queued work is done at once, one lane and its caches serve all streams. */
+    pool_cache *cache = lochi_pool_cache_serving(pool, pool->is_at_once ? pool->default_stream : stream);
     pool_lane *lane = cache ? cache->lane : lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;
     if (!cache) cache = lochi_pool_cache(pool, lane);
@@ -305,9 +333,10 @@ static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, lo
         status == LOCH_E_MOVING_FORBIDDEN; /* moves would make room, and so would memory of other pools */
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || is_forbidden;
     size_t gone = 0;
+    if (lochi_error_is_final(status)) return 0;
     if (status == LOCH_E_LIMIT || is_forbidden)
         gone = lochi_pool_ask_family(pool, lochi_request_round(request) + request->alignment, false);
-    if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool);
+    if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool, lochi_request_round(request));
     return gone;
 }
 
@@ -333,25 +362,26 @@ static loch_status alloc_fetch(lochi_pool *pool, const loch_request *request, bo
         if (status == LOCH_OK) segment = NULL;
     }
     if (pool->fetches) pool->fetches--; /* 0 in the child of a fork that the source made */
+    pthread_cond_broadcast(&pool->has_fetched);
     lochi_pool_drop_locks(pool);
     if (segment) lochi_pool_refund_segment(pool, segment);
     return status;
 }
 
 /* Waits until another thread has got a segment: its memory may serve this request too. Returns false if there is no
- * such thread. The other thread may be in a function of the user that waits for this one, so the wait ends after a
- * second. */
+ * such thread. The other thread may be in a function of the user that waits for this one, so the wait ends after
+ * ALLOC_PATIENCE_S. */
 static bool alloc_wait_for_fetch(lochi_pool *pool, uint64_t fetched, bool may_wait)
 {
-    const struct timespec nap = {0, 100000};
-    bool has_come = false, is_under_way = true;
-    for (size_t naps = 0; is_under_way && !has_come && naps < 10000; naps++) {
-        if (naps) nanosleep(&nap, NULL);
-        lochi_lock_take(&pool->lock);
-        has_come = pool->fetched != fetched;
-        is_under_way = may_wait && pool->fetches;
-        lochi_lock_drop(&pool->lock);
-    }
+    LOCHI_NOT_CANCELLED;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ALLOC_PATIENCE_S;
+    lochi_lock_take(&pool->lock);
+    while (pool->fetched == fetched && pool->fetches && may_wait)
+        if (!lochi_lock_wait_until(&pool->lock, &pool->has_fetched, &until)) break;
+    const bool has_come = pool->fetched != fetched;
+    lochi_lock_drop(&pool->lock);
     return has_come;
 }
 
@@ -398,10 +428,12 @@ loch_status lochi_pool_alloc(void *self, const loch_request *request, void **out
     lochi_pool *pool = self;
     const size_t rounded = lochi_request_round(request);
     loch_status status;
-    if (request->alignment > POOL_ALIGNMENT_MAX || rounded > POOL_ALIGNMENT_MAX * 64)
+    if (request->alignment > POOL_ALIGNMENT_MAX || rounded > POOL_ALIGNMENT_MAX * 64) {
         status = LOCH_FAIL(DEVICE_MEMORY, "the address space has no room for %s aligned to %s", LOCHI_SIZE(rounded),
                            LOCHI_SIZE(request->alignment));
-    else
+        lochi_error_note_short(loch_allocator_get_name(pool->allocator), rounded, LOCH_REMEDY_NONE);
+    } else {
         status = alloc_try(pool, request, false, LOCH_OK, out);
+    }
     return status == LOCH_OK ? LOCH_OK : lochi_pool_alloc_again(pool, request, status, out);
 }

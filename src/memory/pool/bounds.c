@@ -11,15 +11,19 @@
  * A lookup of an address inside a live block always finds that block, whatever other threads do: the block's page entry
  * does not change until it is freed, the bit of its group stays set as long as one of the group's entries leads to a
  * block, and no other block starts between its start and the address. The page entry contains the position of the start
- * in the page, so the record of no other block is read. */
+ * in the page, so the record of no other block is read.
+ *
+ * An annex has one block and no table (annex.c). */
 #include "memory/pool/bounds.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool/cells.h"
+#include "memory/pool/record.h"
 
 #define BOUNDS_NONE SIZE_MAX
 #define BOUNDS_BITS 64
 #define BOUNDS_GROUP ((size_t)8) /* entries in a cache line of the table */
+#define BOUNDS_LEVELS_MIN 2      /* levels that every pool has, so that most changes need no loop */
 
 /* Tells whether a table entry leads to a block or slab. */
 static bool bounds_leads(uintptr_t page)
@@ -43,19 +47,18 @@ size_t lochi_pool_count_pages(size_t span)
 size_t lochi_pool_count_starts(size_t pages)
 {
     size_t words = 0, count = pages / BOUNDS_GROUP;
-    do
+    for (size_t level = 0; level < BOUNDS_LEVELS_MIN || count > 1; level++)
         words += count = bounds_words(count);
-    while (count > 1);
     return words;
 }
 
 void lochi_pool_open_starts(lochi_pool *pool, _Atomic uint64_t *words, size_t pages)
 {
     size_t level = 0, count = pages / BOUNDS_GROUP;
-    do {
+    while (level < BOUNDS_LEVELS_MIN || count > 1) {
         pool->starts[level++] = words;
         words += count = bounds_words(count);
-    } while (count > 1);
+    }
     pool->start_levels = level;
 }
 
@@ -72,43 +75,72 @@ static size_t bounds_find_entry(const lochi_pool *pool, size_t index, size_t end
     return BOUNDS_NONE;
 }
 
-/* Returns an entry of a group; 0 for a mark of a freed block. */
-static uintptr_t bounds_lead(const _Atomic uintptr_t *group, size_t index)
-{
-    const uintptr_t page = atomic_load_explicit(&group[index], memory_order_relaxed);
-    return page & ((page & POOL_IS_FREED) - 1);
-}
+#define BOUNDS_MARK_BITS (POOL_PAGE_SHIFT + 2)
 
 _Static_assert(POOL_IS_FREED == 1, "the mark of a freed block is the lowest bit");
+_Static_assert(POOL_MARK(POOL_PAGE - 1) < (uintptr_t)1 << BOUNDS_MARK_BITS, "the address of a record is larger");
 
-/* Tells whether an entry of a group leads to a block or slab. No branches: the eight entries are in one line. */
-static bool bounds_has_any(const _Atomic uintptr_t *group)
+typedef uintptr_t bounds_pair __attribute__((vector_size(2 * sizeof(uintptr_t)), may_alias));
+
+/* Returns two entries of a group; 0 for marks of freed blocks. */
+static bounds_pair bounds_lead_pair(bounds_pair pages)
 {
-    return (bounds_lead(group, 0) | bounds_lead(group, 1) | bounds_lead(group, 2) | bounds_lead(group, 3) |
-            bounds_lead(group, 4) | bounds_lead(group, 5) | bounds_lead(group, 6) | bounds_lead(group, 7)) != 0;
+    return pages & ((pages & POOL_IS_FREED) - 1);
 }
 
-/* Sets the bit of a group. Plain stores are enough here and below, because the lock holder is the only writer. */
+/* Tells whether an entry of a group leads to a block or slab. No branches for single entries: the eight of them are in
+ * one line. The lock holder is the only writer, so it may read them as they are. */
+static bool bounds_has_any(const _Atomic uintptr_t *group)
+{
+    const uintptr_t *pages = (const uintptr_t *)group;
+    const uintptr_t seen = pages[0] | pages[1] | pages[2] | pages[3] | pages[4] | pages[5] | pages[6] | pages[7];
+    if (!(seen >> BOUNDS_MARK_BITS)) return false; /* only marks of large blocks */
+    const bounds_pair *pairs = (const bounds_pair *)group;
+    const bounds_pair leads = bounds_lead_pair(pairs[0]) | bounds_lead_pair(pairs[1]) | bounds_lead_pair(pairs[2]) |
+                              bounds_lead_pair(pairs[3]);
+    return (leads[0] | leads[1]) != 0;
+}
+
+/* Sets a bit of a level. Returns whether its word had a bit: then the levels above have theirs. Plain stores are enough
+ * here and below, because the lock holder is the only writer. */
+static inline bool bounds_set_bit(lochi_pool *pool, size_t level, size_t bit)
+{
+    _Atomic uint64_t *word = &pool->starts[level][bit / BOUNDS_BITS];
+    const uint64_t before = bounds_load(word);
+    atomic_store_explicit(word, before | (uint64_t)1 << bit % BOUNDS_BITS, memory_order_relaxed);
+    return before;
+}
+
+/* Clears a bit of a level. Returns whether its word has another bit: then the levels above keep theirs. */
+static inline bool bounds_clear_bit(lochi_pool *pool, size_t level, size_t bit)
+{
+    _Atomic uint64_t *word = &pool->starts[level][bit / BOUNDS_BITS];
+    const uint64_t after = bounds_load(word) & ~((uint64_t)1 << bit % BOUNDS_BITS);
+    atomic_store_explicit(word, after, memory_order_relaxed);
+    return after;
+}
+
+/* Sets or clears a bit in the levels above the first two. */
+static LOCHI_RARE void bounds_change_above(lochi_pool *pool, size_t bit, bool (*change)(lochi_pool *, size_t, size_t))
+{
+    bool is_done = false;
+    for (size_t level = BOUNDS_LEVELS_MIN; level < pool->start_levels && !is_done; level++, bit /= BOUNDS_BITS)
+        is_done = change(pool, level, bit);
+}
+
+/* Sets the bit of a group. */
 static void bounds_set(lochi_pool *pool, size_t group)
 {
-    for (size_t level = 0, bit = group; level < pool->start_levels; level++, bit /= BOUNDS_BITS) {
-        _Atomic uint64_t *word = &pool->starts[level][bit / BOUNDS_BITS];
-        const uint64_t before = bounds_load(word);
-        atomic_store_explicit(word, before | (uint64_t)1 << bit % BOUNDS_BITS, memory_order_relaxed);
-        if (before) return; /* the levels above already have the bit */
-    }
+    if (bounds_set_bit(pool, 0, group) || bounds_set_bit(pool, 1, group / BOUNDS_BITS)) return;
+    bounds_change_above(pool, group / BOUNDS_BITS / BOUNDS_BITS, bounds_set_bit);
 }
 
 /* Clears the bit of a group if none of its entries leads to a block or slab. */
 static void bounds_clear(lochi_pool *pool, size_t group)
 {
     if (bounds_has_any(&pool->pages[group * BOUNDS_GROUP])) return;
-    for (size_t level = 0, bit = group; level < pool->start_levels; level++, bit /= BOUNDS_BITS) {
-        _Atomic uint64_t *word = &pool->starts[level][bit / BOUNDS_BITS];
-        const uint64_t after = bounds_load(word) & ~((uint64_t)1 << bit % BOUNDS_BITS);
-        atomic_store_explicit(word, after, memory_order_relaxed);
-        if (after) return; /* the levels above keep the bit */
-    }
+    if (bounds_clear_bit(pool, 0, group) || bounds_clear_bit(pool, 1, group / BOUNDS_BITS)) return;
+    bounds_change_above(pool, group / BOUNDS_BITS / BOUNDS_BITS, bounds_clear_bit);
 }
 
 static size_t bounds_highest(uint64_t bits)
@@ -165,6 +197,24 @@ static void bounds_lead_to(lochi_pool *pool, size_t offset, uintptr_t page)
     }
 }
 
+/* --- annexes --- */
+
+/* Finds the block around an address in an annex; NULL for none. */
+static pool_block *bounds_find_in_annex(const lochi_pool *pool, uintptr_t address)
+{
+    const pool_annex *annex = lochi_pool_find_annex(pool, address);
+    pool_block *block = annex ? atomic_load_explicit(&annex->block, memory_order_relaxed) : NULL;
+    return block && address - block->start < block->bytes ? block : NULL;
+}
+
+/* Returns what a table of pages would have: only the first page of an annex has an entry. */
+uintptr_t lochi_pool_find_annex_page(const lochi_pool *pool, uintptr_t address)
+{
+    const pool_block *block = bounds_find_in_annex(pool, address);
+    if (!block || address - block->start >= POOL_PAGE) return 0;
+    return lochi_pool_state(block) == POOL_GROWABLE ? lochi_pool_page_of(block) : POOL_MARK(block->start);
+}
+
 /* --- pages --- */
 
 static _Atomic uintptr_t *bounds_get_cell_pages(const lochi_pool *pool, uintptr_t address)
@@ -212,25 +262,30 @@ loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t b
 
 _Static_assert(sizeof(_Atomic uintptr_t) == sizeof(_Atomic uint64_t), "the bits of a cell lie behind its pages");
 
-void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
+static LOCHI_RARE void bounds_enter_raw(const lochi_pool *pool, uintptr_t address, uintptr_t value)
 {
-    lochi_lock_assert_held(&pool->lock);
-    if (LOCHI_LIKELY(pool->is_virtual)) {
-        const size_t offset = address - pool->base, index = offset >> POOL_PAGE_SHIFT;
-        atomic_store_explicit(&pool->pages[index], value, memory_order_release);
-        if (bounds_leads(value))
-            bounds_set(pool, index / BOUNDS_GROUP);
-        else
-            bounds_clear(pool, index / BOUNDS_GROUP);
-        if (pool->leads) bounds_lead_to(pool, offset, value);
-        return;
-    }
     _Atomic uintptr_t *pages = bounds_get_cell_pages(pool, address);
     const size_t index = (address & (pool->cell_bytes - 1)) >> POOL_PAGE_SHIFT;
     _Atomic uint64_t *word = &bounds_get_cell_bits(pool, pages)[index / BOUNDS_BITS];
     const uint64_t bit = (uint64_t)1 << index % BOUNDS_BITS, before = bounds_load(word);
     atomic_store_explicit(&pages[index], value, memory_order_release);
     atomic_store_explicit(word, bounds_leads(value) ? before | bit : before & ~bit, memory_order_relaxed);
+}
+
+void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
+{
+    lochi_lock_assert_held(&pool->lock);
+    if (LOCHI_UNLIKELY(!pool->is_virtual)) {
+        bounds_enter_raw(pool, address, value);
+        return;
+    }
+    const size_t offset = address - pool->base, index = offset >> POOL_PAGE_SHIFT;
+    atomic_store_explicit(&pool->pages[index], value, memory_order_release);
+    if (pool->leads) bounds_lead_to(pool, offset, value);
+    if (bounds_leads(value))
+        bounds_set(pool, index / BOUNDS_GROUP);
+    else
+        bounds_clear(pool, index / BOUNDS_GROUP);
 }
 
 /* Finds the last page of a raw segment before the page of `address` that has an entry. Returns its address, or 0. */
@@ -280,6 +335,7 @@ uintptr_t lochi_pool_find_page_around(const lochi_pool *pool, uintptr_t address,
 pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address)
 {
     uintptr_t start;
+    if (pool->is_virtual && address - pool->base >= pool->span) return bounds_find_in_annex(pool, address);
     const uintptr_t page = lochi_pool_find_page_around(pool, address, &start);
     const pool_slab *slab = lochi_pool_page_slab(page);
     pool_block *block = slab ? slab->block : lochi_pool_page_block(page);
@@ -318,6 +374,21 @@ static bool bounds_find(const lochi_pool *pool, uintptr_t address, bounds_extent
     return address - start < out->bytes;
 }
 
+/* Says why bytes do not lie in one live block. `extent` is the block around their start; NULL for none. */
+static loch_status bounds_refuse(const lochi_pool *pool, uintptr_t start, size_t bytes, const char *what,
+                                 const bounds_extent *extent)
+{
+    const char *name = loch_allocator_get_name(pool->allocator);
+    if (!extent)
+        return LOCH_FAIL(
+            OUT_OF_RANGE,
+            "%p (the %s) is not in a live block of pool \"%s\": it was freed, or is past the end of a block",
+            (void *)start, what, name);
+    return LOCH_FAIL(OUT_OF_RANGE,
+                     "%zu bytes at %p (the %s) go past the end of the block of %zu bytes at %p in pool \"%s\"", bytes,
+                     (void *)start, what, extent->bytes, (void *)extent->start, name);
+}
+
 static loch_status bounds_check_any(const lochi_pool *pool, uintptr_t start, size_t bytes, const char *what)
 {
     bounds_extent extent;
@@ -327,15 +398,19 @@ static loch_status bounds_check_any(const lochi_pool *pool, uintptr_t start, siz
         is_found = bounds_find(pool, start, &extent);
     }
     if (is_found && bytes <= extent.bytes - (start - extent.start)) return LOCH_OK;
-    const char *name = loch_allocator_get_name(pool->allocator);
-    if (!is_found)
-        return LOCH_FAIL(
-            OUT_OF_RANGE,
-            "%p (the %s) is not in a live block of pool \"%s\": it was freed, or is past the end of a block",
-            (void *)start, what, name);
-    return LOCH_FAIL(OUT_OF_RANGE,
-                     "%zu bytes at %p (the %s) go past the end of the block of %zu bytes at %p in pool \"%s\"", bytes,
-                     (void *)start, what, extent.bytes, (void *)extent.start, name);
+    return bounds_refuse(pool, start, bytes, what, is_found ? &extent : NULL);
+}
+
+/* Checks a range in an annex, without a lock. */
+static loch_status bounds_check_annex(const lochi_tenant *tenant, uintptr_t start, size_t bytes, const char *what)
+{
+    const pool_annex *annex = LOCHI_CONTAINER(tenant, pool_annex, tenant);
+    const pool_block *block = atomic_load_explicit(&annex->block, memory_order_acquire);
+    const bool is_live = block && lochi_pool_state(block) == POOL_GROWABLE;
+    const bounds_extent extent = {annex->node.key, is_live ? lochi_pool_requested(block) : 0, NULL};
+    const size_t before = start - extent.start;
+    if (LOCHI_LIKELY(before < extent.bytes && bytes <= extent.bytes - before)) return LOCH_OK;
+    return bounds_refuse(annex->pool, start, bytes, what, before < extent.bytes ? &extent : NULL);
 }
 
 /* Checks a range. Small blocks, and large blocks from their first page, need one look at the table of pages. */
@@ -367,4 +442,5 @@ static loch_status bounds_check(const lochi_tenant *tenant, uintptr_t start, siz
 void lochi_pool_open_bounds(lochi_pool *pool)
 {
     pool->tenant.check = bounds_check;
+    pool->annexes.tenant.check = bounds_check_annex;
 }

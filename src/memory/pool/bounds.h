@@ -6,11 +6,13 @@
 #include "memory/pool/record.h"
 
 uintptr_t lochi_pool_find_raw_page(const lochi_pool *pool, uintptr_t address);
-/* Returns the table entry of the page of an address. No lock needed. */
+uintptr_t lochi_pool_find_annex_page(const lochi_pool *pool, uintptr_t address);
+/* Returns the table entry of the page of an address. No lock needed, except for an address in an annex. */
 static inline uintptr_t lochi_pool_find_page(const lochi_pool *pool, uintptr_t address)
 {
     const size_t offset = address - pool->base;
-    if (LOCHI_UNLIKELY(offset >= pool->span)) return pool->is_virtual ? 0 : lochi_pool_find_raw_page(pool, address);
+    if (LOCHI_UNLIKELY(offset >= pool->span))
+        return pool->is_virtual ? lochi_pool_find_annex_page(pool, address) : lochi_pool_find_raw_page(pool, address);
     return atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
 }
 
@@ -45,7 +47,7 @@ uintptr_t lochi_pool_find_page_around(const lochi_pool *pool, uintptr_t address,
 /* Finds the block that contains an address; NULL for none. */
 pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address);
 
-/* Sets up the pool's tenant, which checks copies. */
+/* Sets up the tenants of the pool's range and of its annexes, which check copies. */
 void lochi_pool_open_bounds(lochi_pool *pool);
 
 #endif

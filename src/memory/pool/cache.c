@@ -11,7 +11,6 @@
 #include "memory/pool/quick.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/transfer.h"
-#include "memory/session/session.h"
 #include <string.h>
 
 #define CACHE_CLASS_BYTES ((size_t)64 << 10) /* cached by a thread for one class, at most */
@@ -76,14 +75,6 @@ static void cache_note_thread(lochi_pool *pool, uint32_t slot)
     lochi_pool_stop(pool);
     lochi_pool_share(pool);
     lochi_pool_go(pool);
-}
-
-pool_cache *lochi_pool_cache_serving(const lochi_pool *pool, const loch_stream *stream)
-{
-    lochi_lock_assert_held(&pool->lock);
-    if (LOCHI_UNLIKELY(lochi_session_top)) return NULL;
-    pool_cache *first = atomic_load_explicit(&pool->caches[lochi_thread_slot_plus_one], memory_order_relaxed);
-    return first && first->stream == stream ? first : NULL;
 }
 
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane)

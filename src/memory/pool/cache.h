@@ -5,12 +5,29 @@
 #define LOCHI_POOL_CACHE_H
 
 #include "memory/pool/state.h"
+#include "memory/session/session.h"
 
 /* Returns the calling thread's first cache if it serves a stream without the lock; NULL if lane and cache of the stream
  * have to be searched. */
-pool_cache *lochi_pool_cache_serving(const lochi_pool *pool, const loch_stream *stream);
+static inline pool_cache *lochi_pool_cache_serving(const lochi_pool *pool, const loch_stream *stream)
+{
+    lochi_lock_assert_held(&pool->lock);
+    if (LOCHI_UNLIKELY(lochi_session_top)) return NULL;
+    pool_cache *first = atomic_load_explicit(&pool->caches[lochi_thread_slot_plus_one], memory_order_relaxed);
+    return first && first->stream == stream ? first : NULL;
+}
 /* Finds or makes the calling thread's cache for a lane. Returns NULL if the thread has no cache and cannot get one. */
 pool_cache *lochi_pool_cache(lochi_pool *pool, pool_lane *lane);
+
+/* Finds or makes the calling thread's cache for a lane. Returns it at once if it is the first one and serves its stream
+ * without the lock. */
+static inline pool_cache *lochi_pool_cache_of(lochi_pool *pool, pool_lane *lane)
+{
+    pool_cache *first = lochi_pool_cache_serving(pool, lane->stream);
+    if (LOCHI_UNLIKELY(!first || first->lane != lane)) return lochi_pool_cache(pool, lane);
+    first->store = lane->store; /* another thread may have made it */
+    return first;
+}
 
 /* Takes a small block of a class from the cache, after filling the cache from the slabs of its lane if it is empty.
  * The cache or the slabs must have a block. E_HOST_MEMORY. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The cells of a pool's addresses: one for each granule, with the handle that is mapped there. A chunk of cells is
  * made when its addresses first get memory, and stays until the pool ends, so it is read without the lock. Raw
- * segments lie anywhere in the address space: a hash table finds their chunks. */
+ * segments lie anywhere in the address space: a hash table finds their chunks. The chunks of an annex belong to its
+ * record and are read with the lock held. */
 #include "memory/pool/cells.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -16,6 +17,43 @@ struct pool_directory {
         _Atomic(pool_chunk *) chunk;
     } places[];
 };
+
+/* --- annexes --- */
+
+/* Returns the number of chunks of cells for `bytes` of addresses. */
+static size_t cells_count(const lochi_pool *pool, size_t bytes)
+{
+    const unsigned shift = pool->cell_shift + POOL_CHUNK_SHIFT;
+    return (bytes + ((size_t)1 << shift) - 1) >> shift;
+}
+
+pool_cell *lochi_pool_find_annex_cell(const lochi_pool *pool, uintptr_t address)
+{
+    const pool_annex *annex = lochi_pool_find_annex(pool, address);
+    if (!annex || !annex->chunks) return NULL;
+    pool_chunk *chunk = annex->chunks[(address - annex->node.key) >> (pool->cell_shift + POOL_CHUNK_SHIFT)];
+    return chunk ? &chunk->cells[(address >> pool->cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
+}
+
+/* Enters a chunk of cells of an annex. Returns false without host memory. */
+static bool cells_enter_annex(const lochi_pool *pool, pool_annex *annex, uintptr_t address, pool_chunk *chunk)
+{
+    if (!annex->chunks) annex->chunks = lochi_zalloc(cells_count(pool, annex->bytes) * sizeof *annex->chunks);
+    if (!annex->chunks) return false;
+    annex->chunks[(address - annex->node.key) >> (pool->cell_shift + POOL_CHUNK_SHIFT)] = chunk;
+    return true;
+}
+
+void lochi_pool_free_annex_cells(const lochi_pool *pool, pool_annex *annex)
+{
+    const size_t chunks = annex->chunks ? cells_count(pool, annex->bytes) : 0;
+    for (size_t i = 0; i < chunks; i++)
+        lochi_free(annex->chunks[i]);
+    lochi_free(annex->chunks);
+    annex->chunks = NULL;
+}
+
+/* --- raw segments --- */
 
 static size_t cells_hash(uintptr_t key)
 {
@@ -69,16 +107,17 @@ static loch_status cells_make_chunk(lochi_pool *pool, uintptr_t address)
     pool_chunk *chunk = lochi_zalloc(sizeof *chunk);
     if (!chunk) return LOCH_FAIL(HOST_MEMORY, "no host memory for the table of handles");
     const unsigned shift = pool->cell_shift + POOL_CHUNK_SHIFT;
-    if (pool->is_virtual) {
+    if (pool->is_virtual && address - pool->base < pool->span) {
         atomic_store_explicit(&pool->chunks[(address - pool->base) >> shift], chunk, memory_order_release);
         return LOCH_OK;
     }
-    struct pool_directory *directory = cells_grow_directory(pool);
-    if (!directory) {
+    pool_annex *annex = pool->is_virtual ? lochi_pool_find_annex(pool, address) : NULL;
+    struct pool_directory *directory = annex ? NULL : cells_grow_directory(pool);
+    if (annex ? !cells_enter_annex(pool, annex, address, chunk) : !directory) {
         lochi_free(chunk);
         return LOCH_FAIL(HOST_MEMORY, "no host memory for the table of handles");
     }
-    cells_enter_chunk(directory, (address >> shift) + 1, chunk);
+    if (!annex) cells_enter_chunk(directory, (address >> shift) + 1, chunk);
     return LOCH_OK;
 }
 
@@ -86,7 +125,8 @@ loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t byte
 {
     lochi_lock_assert_held(&pool->lock);
     const size_t step = (size_t)1 << (pool->cell_shift + POOL_CHUNK_SHIFT);
-    const uintptr_t origin = pool->is_virtual ? pool->base : 0; /* a reservation starts at any cell */
+    uintptr_t origin = pool->is_virtual ? pool->base : 0; /* a reservation starts at any cell */
+    if (pool->is_virtual && start - pool->base >= pool->span) origin = lochi_pool_find_annex(pool, start)->node.key;
     for (uintptr_t at = start; at < start + bytes; at = origin + ((at - origin) & ~(step - 1)) + step)
         LOCH_TRY_RETURN(cells_make_chunk(pool, at));
     return LOCH_OK;
@@ -100,16 +140,9 @@ void lochi_pool_set_cells(lochi_pool *pool, uintptr_t start, size_t bytes, pool_
         lochi_pool_find_cell(pool, at)->handle = handle;
 }
 
-/* Returns the number of chunks of cells for the reservation. */
-static size_t cells_count_chunks(const lochi_pool *pool)
-{
-    const unsigned shift = pool->cell_shift + POOL_CHUNK_SHIFT;
-    return (pool->span + ((size_t)1 << shift) - 1) >> shift;
-}
-
 bool lochi_pool_open_cells(lochi_pool *pool)
 {
-    pool->chunks = lochi_zalloc(cells_count_chunks(pool) * sizeof *pool->chunks);
+    pool->chunks = lochi_zalloc(cells_count(pool, pool->span) * sizeof *pool->chunks);
     return pool->chunks;
 }
 
@@ -123,7 +156,7 @@ static void cells_free_chunk(pool_chunk *chunk)
 void lochi_pool_close_cells(lochi_pool *pool)
 {
     if (pool->is_virtual) {
-        const size_t chunks = pool->chunks ? cells_count_chunks(pool) : 0;
+        const size_t chunks = pool->chunks ? cells_count(pool, pool->span) : 0;
         for (size_t i = 0; i < chunks; i++)
             cells_free_chunk(atomic_load_explicit(&pool->chunks[i], memory_order_relaxed));
         lochi_free((void *)pool->chunks);

@@ -5,19 +5,36 @@
 
 #include "memory/pool/state.h"
 
+/* Finds the annex around an address; NULL for none. */
+static inline pool_annex *lochi_pool_find_annex(const lochi_pool *pool, uintptr_t address)
+{
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->annexes.tree, address);
+    pool_annex *annex = node ? LOCHI_CONTAINER(node, pool_annex, node) : NULL;
+    return annex && address - node->key < annex->bytes ? annex : NULL;
+}
+pool_cell *lochi_pool_find_annex_cell(const lochi_pool *pool, uintptr_t address);
+/* Frees the cells of an annex. */
+void lochi_pool_free_annex_cells(const lochi_pool *pool, pool_annex *annex);
+
 pool_chunk *lochi_pool_find_raw_chunk(const lochi_pool *pool, uintptr_t address);
-/* Finds the cell of an address; NULL if the pool never had memory there. No lock needed. */
+/* Returns the cell of an address in the range of a pool of virtual memory; NULL if there is none yet. */
+static inline pool_cell *lochi_pool_find_range_cell(const lochi_pool *pool, uintptr_t address)
+{
+    const size_t offset = address - pool->base;
+    pool_chunk *chunk =
+        atomic_load_explicit(&pool->chunks[offset >> (pool->cell_shift + POOL_CHUNK_SHIFT)], memory_order_acquire);
+    return chunk ? &chunk->cells[(address >> pool->cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
+}
+
+/* Finds the cell of an address; NULL if the pool never had memory there. No lock needed in the pool's range and in raw
+ * segments. */
 static inline pool_cell *lochi_pool_find_cell(const lochi_pool *pool, uintptr_t address)
 {
-    pool_chunk *chunk;
     if (LOCHI_LIKELY(pool->is_virtual)) {
-        const size_t offset = address - pool->base;
-        if (offset >= pool->span) return NULL;
-        chunk =
-            atomic_load_explicit(&pool->chunks[offset >> (pool->cell_shift + POOL_CHUNK_SHIFT)], memory_order_acquire);
-    } else {
-        chunk = lochi_pool_find_raw_chunk(pool, address);
+        if (LOCHI_UNLIKELY(address - pool->base >= pool->span)) return lochi_pool_find_annex_cell(pool, address);
+        return lochi_pool_find_range_cell(pool, address);
     }
+    pool_chunk *chunk = lochi_pool_find_raw_chunk(pool, address);
     return chunk ? &chunk->cells[(address >> pool->cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
 }
 

@@ -6,7 +6,19 @@
 #include "memory/pool/cells.h"
 #include "memory/pool/family.h"
 #include "memory/pool/heap.h"
+#include "memory/pool/record.h"
 #include "memory/pool/transfer.h"
+
+/* Checks the annex of a block. */
+static const char *check_annexed(const lochi_pool *pool, const pool_block *block)
+{
+    const pool_state state = lochi_pool_state(block);
+    const pool_annex *annex = lochi_pool_find_annex(pool, block->start);
+    if (!annex || annex->node.key != block->start || block->before || block->behind) return "an annex has two blocks";
+    if (state != POOL_GROWABLE && state != POOL_WAITING) return "an annex has another block than a growable one";
+    return block->bytes == (state == POOL_GROWABLE ? annex->bytes : block->committed) ? NULL
+                                                                                      : "an annex has another size";
+}
 
 static const char *check_block(const lochi_pool *pool, const pool_block *block)
 {
@@ -49,6 +61,7 @@ static const char *check_block(const lochi_pool *pool, const pool_block *block)
     if ((lochi_pool_is_out(state) || state == POOL_CACHED || state == POOL_SLAB) &&
         lochi_pool_find_around(pool, block->start + bytes - 1) != block)
         return "the end of a block does not lead to it";
+    if (block->is_annex) return check_annexed(pool, block);
     const pool_block *lead = pool->leads ? lochi_pool_find_lead(pool, block->start - pool->base) : NULL;
     const bool is_led = lochi_pool_is_out(state) || state == POOL_CACHED;
     if (lead && (is_led ? lead != block : lead == block)) return "a lead leads to another block";
@@ -160,7 +173,7 @@ const char *lochi_pool_check(lochi_pool *pool)
     for (const pool_lane *lane = pool->lanes; !wrong && lane; lane = lane->next)
         if (!(wrong = check_bins(&lane->bins, POOL_FREE, &listed)))
             wrong = check_bins(&lane->nests, POOL_FREE, &listed);
-    if (!wrong) wrong = check_bins(&pool->bare, POOL_BARE, &bare);
+    if (!wrong && pool->bare) wrong = check_bins(pool->bare, POOL_BARE, &bare);
     if (!wrong && big != pool->big_idle) wrong = "free pieces are not as much as was counted";
     if (!wrong && listed != free) wrong = "not all free blocks are in bins";
     if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";

@@ -11,11 +11,20 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "memory/pool/outside.h"
+#include "memory/pool/pool.h"
 
 /* Guards sums, limits and lists of children of all pools. Held for a few additions only. */
 static lochi_lock family_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_FAMILY);
 
-static uint64_t family_number; /* children made so far */
+static uintptr_t family_number; /* children made so far */
+
+/* Returns the first child made after number `number`; NULL for none. */
+static const lochi_pool *family_next(const lochi_pool *pool, uintptr_t number)
+{
+    lochi_lock_assert_held(&family_lock);
+    const lochi_tree_node *node = lochi_tree_at_or_above(&pool->family.children, number + 1);
+    return node ? LOCHI_CONTAINER(node, lochi_pool, family.node) : NULL;
+}
 
 /* --- sums --- */
 
@@ -129,31 +138,42 @@ size_t lochi_family_excess(const lochi_pool *pool)
     return excess;
 }
 
-loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes)
+loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes, size_t ceiling)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_lock_take(&family_lock);
     const size_t promised = family_share(pool, POOL_PROMISED);
     const bool fits = !limit_bytes || limit_bytes >= promised;
-    if (fits) pool->family.limit = limit_bytes;
+    if (fits) {
+        pool->family.limit = limit_bytes;
+        pool->family.ceiling = ceiling;
+    }
     lochi_lock_drop(&family_lock);
     if (fits) return LOCH_OK;
     return LOCH_FAIL(LIMIT, "a limit of %s is less than the %s promised to children as minima", LOCHI_SIZE(limit_bytes),
                      LOCHI_SIZE(promised));
 }
 
-lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes)
+/* Finds the nearest or the topmost pool whose limit does not leave `needed` more bytes for `pool`. NULL for none. */
+static lochi_pool *family_find_full(lochi_pool *pool, size_t needed, bool is_topmost)
 {
+    lochi_lock_assert_held(&family_lock);
     lochi_pool *full = NULL;
-    size_t needed = bytes ? lochi_pool_round(pool, bytes) + pool->cell_bytes
-                          : 0; /* whole cells, and the bytes that alignment costs */
-    lochi_lock_take(&family_lock);
-    for (lochi_pool *at = pool->is_related ? pool : NULL; at; at = family_counter(at)) {
+    for (lochi_pool *at = pool->is_related ? pool : NULL; at && (!full || is_topmost); at = family_counter(at)) {
         const size_t held = at->family.sums[POOL_HELD];
         if (family_limit(at) < held || family_left(at) < needed) full = at;
         const size_t spare = family_spare(at);
         needed = needed > spare ? needed - spare : 0;
     }
+    return full;
+}
+
+lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes)
+{
+    const size_t needed = bytes ? lochi_pool_round(pool, bytes) + pool->cell_bytes
+                                : 0; /* whole cells, and the bytes that alignment costs */
+    lochi_lock_take(&family_lock);
+    lochi_pool *full = family_find_full(pool, needed, true);
     lochi_lock_drop(&family_lock);
     return full;
 }
@@ -164,13 +184,39 @@ const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t
     *limit = pool->limit;
     *held = pool->reserved;
     if (!pool->is_related) return pool;
-    const lochi_pool *full = lochi_family_find_full(pool, bytes);
-    if (!full) full = pool;
+    const size_t needed = lochi_pool_round(pool, bytes);
     lochi_lock_take(&family_lock);
+    const lochi_pool *full = family_find_full(pool, needed, false);
+    if (!full) full = family_find_full(pool, needed + pool->cell_bytes, false); /* the bytes that alignment costs */
+    if (!full) full = pool;
     *limit = family_limit(full);
     *held = full->family.sums[POOL_HELD];
     lochi_lock_drop(&family_lock);
     return full;
+}
+
+const lochi_pool *lochi_family_find_ceiling(const lochi_pool *pool, size_t bytes, size_t *ceiling)
+{
+    const lochi_pool *found = NULL;
+    lochi_lock_take(&family_lock);
+    for (; pool && !found; pool = family_counter(pool)) {
+        if (!pool->family.ceiling || bytes <= pool->family.ceiling) continue;
+        *ceiling = pool->family.ceiling;
+        found = pool;
+    }
+    lochi_lock_drop(&family_lock);
+    return found;
+}
+
+lochi_pool *lochi_pool_get_parent(const lochi_pool *pool)
+{
+    return family_counter(pool);
+}
+
+bool lochi_pool_is_short_of(lochi_pool *pool, const lochi_pool *parent, size_t bytes)
+{
+    const lochi_pool *full = lochi_family_find_full(pool, bytes);
+    return full && lochi_family_is_below(parent, full);
 }
 
 bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above)
@@ -196,7 +242,7 @@ size_t lochi_family_count(const lochi_pool *pool, size_t *bytes)
     size_t count = 0;
     *bytes = 0;
     lochi_lock_take(&family_lock);
-    for (const lochi_pool *child = pool->family.children; child; child = child->family.next_child) {
+    for (const lochi_pool *child = family_next(pool, 0); child; child = family_next(pool, child->family.node.key)) {
         count++;
         if (child->family.is_counted) *bytes += family_share(child, POOL_HELD);
     }
@@ -208,7 +254,7 @@ bool lochi_family_check(const lochi_pool *pool)
 {
     size_t held = pool->reserved, promised = 0;
     lochi_lock_take(&family_lock);
-    for (const lochi_pool *child = pool->family.children; child; child = child->family.next_child) {
+    for (const lochi_pool *child = family_next(pool, 0); child; child = family_next(pool, child->family.node.key)) {
         if (!child->family.is_counted) continue;
         held += family_share(child, POOL_HELD);
         promised += family_share(child, POOL_PROMISED);
@@ -240,11 +286,8 @@ bool lochi_family_promise(lochi_pool *parent, size_t minimum)
 void lochi_family_link(lochi_pool *pool)
 {
     lochi_lock_take(&family_lock);
-    lochi_pool **end = &pool->family.parent->family.children;
-    while (*end)
-        end = &(*end)->family.next_child;
-    *end = pool;
-    pool->family.number = ++family_number;
+    pool->family.node.key = ++family_number;
+    lochi_tree_insert(&pool->family.parent->family.children, &pool->family.node);
     pool->family.is_linked = true;
     lochi_lock_drop(&family_lock);
 }
@@ -253,12 +296,7 @@ void lochi_family_unlink(lochi_pool *pool)
 {
     lochi_pool *parent = pool->family.parent;
     lochi_lock_take(&family_lock);
-    if (pool->family.is_linked) {
-        lochi_pool **link = &parent->family.children;
-        while (*link != pool)
-            link = &(*link)->family.next_child;
-        *link = pool->family.next_child;
-    }
+    if (pool->family.is_linked) lochi_tree_remove(&parent->family.children, &pool->family.node);
     if (pool->family.is_counted) {
         family_lower(parent, POOL_HELD, family_share(pool, POOL_HELD));
         family_lower(parent, POOL_PROMISED, family_share(pool, POOL_PROMISED));
@@ -279,10 +317,9 @@ loch_allocator *lochi_family_next_child(const lochi_pool *pool, uint64_t *number
 {
     loch_allocator *found = NULL;
     lochi_lock_take(&family_lock);
-    for (lochi_pool *child = pool->family.children; child && !found; child = child->family.next_child) {
-        if (child->family.number <= *number || !family_try_retain(child->allocator)) continue;
-        *number = child->family.number;
-        found = child->allocator;
+    for (const lochi_pool *child; !found && (child = family_next(pool, (uintptr_t)*number));) {
+        *number = child->family.node.key;
+        if (family_try_retain(child->allocator)) found = child->allocator;
     }
     lochi_lock_drop(&family_lock);
     return found;

@@ -14,13 +14,15 @@ bool lochi_family_claim(lochi_pool *pool, size_t bytes);
 void lochi_family_unclaim(lochi_pool *pool, size_t bytes);
 /* Returns by how many bytes a related pool, or a pool above it, exceeds a limit that was lowered. */
 size_t lochi_family_excess(const lochi_pool *pool);
-/* Sets the family's copy of a pool's limit. E_LIMIT if the promised minima do not fit. */
-loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes);
+/* Sets the family's copy of a pool's limit, and the ceiling. E_LIMIT if the promised minima do not fit. */
+loch_status lochi_family_set_limit(lochi_pool *pool, size_t limit_bytes, size_t ceiling);
+/* Finds the nearest pool, `pool` included, whose ceiling is below `bytes`, and sets that ceiling. NULL for none. */
+const lochi_pool *lochi_family_find_ceiling(const lochi_pool *pool, size_t bytes, size_t *ceiling);
 /* Finds the topmost pool, `pool` included, whose limit does not leave `bytes` more for `pool`. Returns NULL if all
  * leave enough. */
 lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes);
-/* Finds the pool whose limit refuses `bytes` more for `pool`: `pool` itself, or the topmost full pool above it. Sets
- * that limit and the bytes counted in it. */
+/* Finds the nearest pool, `pool` included, whose limit refuses `bytes` more for `pool`. Sets that limit and the bytes
+ * counted in it. */
 const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held);
 /* Tells whether the memory of `pool` counts in the limit of `above`. A pool counts in its own limit. */
 bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above);

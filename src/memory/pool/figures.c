@@ -27,9 +27,9 @@
  * Rooms are written by their thread only, and read by others at any time. With several threads, everything else is
  * guarded by a spin lock, which is held for a few loads for each thread. */
 #include "memory/pool/figures.h"
+#include "base/backoff.h"
 #include "base/hint.h"
 #include "memory/pool/quick.h"
-#include <sched.h>
 
 #define FIGURES_PART 2048 /* of a peak: what may be missed of it */
 /* With many threads, at least so much for each of them: otherwise a small program would gather at each allocation. */
@@ -45,11 +45,8 @@ static bool figures_try_lock(lochi_pool *pool)
 
 static void figures_lock(lochi_pool *pool)
 {
-    for (unsigned spins = 1; !figures_try_lock(pool); spins++) /* waits with loads, so that the line stays shared */
-        if (spins % 64)
-            lochi_hint_pause();
-        else
-            sched_yield(); /* the holder may be descheduled */
+    for (unsigned turn = 0; !figures_try_lock(pool);) /* waits with loads, so that the line stays shared */
+        lochi_backoff(&turn);                         /* the holder may be descheduled */
 }
 
 static void figures_unlock(lochi_pool *pool)
@@ -190,6 +187,22 @@ LOCHI_RARE loch_status lochi_pool_raise_late(lochi_pool *pool, size_t requested)
     return LOCH_OK;
 }
 
+size_t lochi_pool_count_spare(lochi_pool *pool)
+{
+    lochi_lock_assert_held(&pool->lock);
+    figures_lock(pool);
+    int64_t live = pool->figures.published[POOL_ALLOCATED];
+    const uint32_t most = atomic_load_explicit(&pool->figures.slots, memory_order_relaxed);
+    for (uint32_t slot = 1; slot <= most; slot++) {
+        const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed);
+        if (cache)
+            live +=
+                figures_get(&cache->metrics[POOL_ALLOCATED].top) - figures_get(&cache->metrics[POOL_ALLOCATED].room);
+    }
+    figures_unlock(pool);
+    return live < 0 ? pool->reserved : (size_t)live < pool->reserved ? pool->reserved - (size_t)live : 0;
+}
+
 /* Raises the peaks to the top of the only thread. The spin lock is held. */
 static void figures_raise_alone(lochi_pool *pool)
 {
@@ -249,7 +262,8 @@ void lochi_pool_unlink_cache(lochi_pool *pool, uint32_t slot)
 
 void lochi_pool_publish_all(lochi_pool *pool)
 {
-    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+    const uint32_t top = atomic_load_explicit(&lochi_thread_slots_top, memory_order_relaxed);
+    for (uint32_t slot = 1; slot <= top; slot++)
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next)
             lochi_pool_publish(pool, cache);

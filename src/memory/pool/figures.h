@@ -27,6 +27,9 @@ void lochi_pool_unlink_cache(lochi_pool *pool, uint32_t slot);
 /* Notes that several threads use the pool. The gate must be stopped. */
 void lochi_pool_share(lochi_pool *pool);
 
+/* Returns the bytes that the pool holds and that are not in live blocks, as far as other threads have counted them. */
+size_t lochi_pool_count_spare(lochi_pool *pool);
+
 /* Publishes all caches. The gate must be stopped. */
 void lochi_pool_publish_all(lochi_pool *pool);
 /* Begins a segment: peaks start at the present values. The gate must be stopped. */

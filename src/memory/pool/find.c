@@ -5,6 +5,7 @@
 #include "memory/pool/bounds.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
+#include "memory/pool/record.h"
 
 /* Tells whether an address lies inside a live block, for the error sentence. */
 static bool find_is_inside(const lochi_pool *pool, uintptr_t address)
@@ -86,7 +87,7 @@ void lochi_pool_keep_range(lochi_pool *pool, const void *address, lochi_pool *ch
 void lochi_pool_keep_off(lochi_pool *pool, const void *address)
 {
     lochi_lock_take(&pool->lock);
-    pool_found found;
+    pool_found found = {.block = NULL}; /* gcc at -O3 does not see that a failure is not LOCH_OK */
     if (lochi_pool_find_live(pool, address, &found) == LOCH_OK) {
         if (found.word)
             atomic_fetch_or_explicit(found.word, POOL_WORD_KEPT_OFF, memory_order_relaxed);

@@ -3,6 +3,7 @@
 #include "memory/pool/free.h"
 #include "base/fail.h"
 #include "memory/pool/block.h"
+#include "memory/pool/bounds.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/find.h"
 #include "memory/pool/growable.h"
@@ -15,6 +16,7 @@
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/protect.h"
+#include "memory/pool/record.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
@@ -63,9 +65,17 @@ static void free_small(lochi_pool *pool, pool_cache *cache, const pool_found *fo
     if (!is_kept || !lochi_pool_cache_give(pool, cache, slab, entry)) lochi_pool_slab_give(pool, slab, found->word);
 }
 
-static void free_large(lochi_pool *pool, pool_cache *cache, const pool_found *found)
+/* Frees a block that no further stream uses. */
+static inline void free_whole(lochi_pool *pool, pool_cache *cache, pool_block *block)
 {
-    pool_block *block = found->block;
+    if (LOCHI_UNLIKELY(pool->is_wiped) && !lochi_pool_wipe_block(pool, block)) return;
+    if (cache && cache->lane == block->lane && !block->is_piece && lochi_pool_cache_give_block(pool, cache, block))
+        return;
+    lochi_pool_put_block(pool, block);
+}
+
+static void free_large(lochi_pool *pool, pool_cache *cache, pool_block *block)
+{
     if (lochi_pool_state(block) == POOL_GROWABLE) {
         lochi_pool_free_growable(pool, block);
         return;
@@ -79,10 +89,25 @@ static void free_large(lochi_pool *pool, pool_cache *cache, const pool_found *fo
         lochi_pool_wait_for_uses(pool, block->start, block, NULL);
         return;
     }
-    if (!lochi_pool_wipe_block(pool, block)) return;
-    if (cache && cache->lane == block->lane && !block->is_piece && lochi_pool_cache_give_block(pool, cache, block))
-        return;
-    lochi_pool_put_block(pool, block);
+    free_whole(pool, cache, block);
+}
+
+/* Frees a large block that has neither tag, further streams nor owner: the state tells that. Returns false for all
+ * other blocks and for wrong addresses. */
+static inline bool free_used(lochi_pool *pool, uintptr_t address)
+{
+    pool_block *block = lochi_pool_page_block(lochi_pool_find_page(pool, address));
+    if (!block || block->start != address || lochi_pool_state(block) != POOL_USED) return false;
+    pool_cache *cache = lochi_pool_cache_of(pool, block->lane);
+    const size_t requested = lochi_pool_requested(block);
+    if (LOCHI_LIKELY(cache && !pool->is_shared))
+        lochi_pool_note_free(cache, requested, block->bytes);
+    else
+        lochi_pool_count_free(pool, cache, requested, block->bytes);
+    lochi_pool_hide_block(pool, block->start, block->bytes);
+    lochi_pool_set_id(block, 0);
+    free_whole(pool, pool->naps ? NULL : cache, block); /* threads do not cache memory that is asleep */
+    return true;
 }
 
 /* Finds the block to free. Growable blocks need the supply lock. If another thread has it, the call waits and finds the
@@ -119,7 +144,7 @@ static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, lo
         if (found.word)
             free_small(pool, cache, &found, (uintptr_t)address);
         else
-            free_large(pool, cache, &found);
+            free_large(pool, cache, found.block);
     }
     return status;
 }
@@ -139,7 +164,8 @@ bool lochi_pool_free_plainly(lochi_pool *pool, void *address)
 {
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0;
-    const bool is_freed = is_open && free_locked(pool, address, 0, NULL, false) == LOCH_OK;
+    const bool is_freed = is_open && (LOCHI_LIKELY(free_used(pool, (uintptr_t)address)) ||
+                                      free_locked(pool, address, 0, NULL, false) == LOCH_OK);
     lochi_pool_look_at_idle(pool);
     lochi_pool_drop_locks(pool); /* last access to the pool: after the gate opens, another thread may end the pool */
     return is_freed;
@@ -151,7 +177,8 @@ loch_status lochi_pool_record_use(void *self, void *address, loch_stream *stream
     lochi_lock_take(&pool->lock);
     pool_found found;
     loch_status status = lochi_pool_find_live(pool, address, &found);
-    pool_lane *lane = status == LOCH_OK ? lochi_pool_lane(pool, stream, &status) : NULL;
+    /* Nothing waits for a stream if queued work is done at once. */
+    pool_lane *lane = status == LOCH_OK && !pool->is_at_once ? lochi_pool_lane(pool, stream, &status) : NULL;
     if (lane && lane != found.block->lane && lane->done != UINT64_MAX) {
         status = lochi_pool_note_use(pool, (uintptr_t)address, lane);
         if (status == LOCH_OK) lochi_pool_set_elsewhere(&found);

@@ -27,6 +27,7 @@
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
 #include "memory/pool/protect.h"
+#include "memory/pool/record.h"
 #include "memory/pool/refuse.h"
 #include "memory/pool/slab.h"
 #include <string.h>

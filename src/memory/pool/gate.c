@@ -3,17 +3,18 @@
  * that waits for memory keeps it closed, so that every free takes the slow path and wakes the waiting thread.
  * tests/models/gate.pml and tests/models/waiters.pml are models of this. */
 #include "memory/pool/gate.h"
+#include "base/backoff.h"
 #include "base/fence.h"
 #include "memory/pool/outside.h"
-#include <sched.h>
 
 void lochi_pool_await(lochi_pool *pool)
 {
-    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+    const uint32_t top = atomic_load_explicit(&lochi_thread_slots_top, memory_order_relaxed);
+    for (uint32_t slot = 1; slot <= top; slot++)
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_acquire); cache;
              cache = cache->next)
-            while (atomic_load_explicit(&cache->busy, memory_order_acquire))
-                sched_yield();
+            for (unsigned turn = 0; atomic_load_explicit(&cache->busy, memory_order_acquire);)
+                lochi_backoff(&turn);
 }
 
 void lochi_pool_stop(lochi_pool *pool)

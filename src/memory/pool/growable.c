@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Growable blocks: addresses for the largest size, memory for the present size. They lie on whole cells, and no
- * other block uses their handles.
+ * other block uses their handles. Small ones lie in the pool's range, all others in annexes (annex.c).
  *
  * The supply lock is held while a growable block is made, resized or freed, because its handles change with it.
  *
@@ -14,7 +14,9 @@
 #include "memory/pool/bounds.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/cells.h"
+#include "memory/pool/figures.h"
 #include "memory/pool/handle.h"
+#include "memory/pool/headroom.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/lane.h"
@@ -24,12 +26,15 @@
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/refuse.h"
+#include "memory/pool/reserve.h"
 #include "memory/pool/shrunk.h"
 #include "memory/pool/trim.h"
 #include "memory/pool/uses.h"
 #include "memory/pool/wipe.h"
 
 #define GROWABLE_PARTS 64 /* handles of a growth, at least, if it has as many granules */
+#define GROWABLE_PART 64  /* part of the pool's range that a growable block in it has at most */
+#define GROWABLE_SHARE 4  /* part of the pool's range from which on growable blocks get none of it */
 
 /* Finds the largest loose handle of at most `bytes`; NULL for none. */
 static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
@@ -38,6 +43,16 @@ static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
     for (pool_handle *handle = pool->loose; handle; handle = handle->next)
         if (handle->bytes <= bytes && (!best || handle->bytes > best->bytes)) best = handle;
     return best;
+}
+
+/* Takes the memory and addresses of freed blocks whose streams have passed. Returns whether there were any blocks. */
+static bool growable_collect(lochi_pool *pool)
+{
+    if (!pool->annexes.ended) return false;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
+        lochi_pool_poll(pool, lane);
+    lochi_pool_drop_shrunk(pool);
+    return true;
 }
 
 /* Unmaps an idle free handle of at most `bytes`, so that it becomes loose. Returns false if no such handle exists. */
@@ -69,15 +84,31 @@ static loch_status growable_create(lochi_pool *pool, size_t bytes, pool_handle *
 static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
     *out = growable_find_loose(pool, bytes);
+    if (!*out && growable_collect(pool)) *out = growable_find_loose(pool, bytes);
     if (!*out && growable_loosen(pool, bytes)) *out = growable_find_loose(pool, bytes);
     if (*out) return LOCH_OK;
     const loch_error saved = lochi_error_save();
     loch_status status = growable_create(pool, bytes, out);
-    if ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && lochi_pool_trim(pool, 0)) {
-        lochi_error_restore(&saved); /* all free memory went back to the device: try again */
+    const size_t free = lochi_pool_free_bytes(pool);
+    if ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) &&
+        lochi_pool_trim(pool, free > bytes ? free - bytes : 0)) {
+        lochi_error_restore(&saved); /* free memory went back to the device: try again */
         status = growable_create(pool, bytes, out);
     }
     return status;
+}
+
+/* Refuses a growth that limits and the device do not leave room for, before anything is taken for it. */
+static loch_status growable_check(lochi_pool *pool, size_t committed, size_t target)
+{
+    const size_t bytes = lochi_pool_round(pool, target) - committed;
+    LOCH_TRY_RETURN(lochi_pool_check_ceiling(pool, target));
+    lochi_pool_look_at_room(pool, bytes);
+    const size_t room = lochi_pool_find_room(pool), spare = lochi_pool_count_spare(pool);
+    if (room == SIZE_MAX || bytes <= room || bytes - room <= spare) return LOCH_OK;
+    const bool is_limited = lochi_pool_find_limit_room(pool) < bytes;
+    return lochi_pool_fail(pool, &(pool_want){bytes, POOL_UNIT, NULL, 0, 0},
+                           is_limited ? LOCH_E_LIMIT : LOCH_E_DEVICE_MEMORY);
 }
 
 static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t bytes)
@@ -101,11 +132,16 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
 /* Grows a block to `bytes`. Leaves it unchanged on failure. */
 static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t bytes)
 {
-    const size_t committed = block->committed, requested = lochi_pool_requested(block);
+    const size_t committed = block->committed, requested = lochi_pool_requested(block), reserved = pool->reserved;
+    LOCH_TRY_RETURN(growable_check(pool, committed, bytes));
     lochi_pool_set_requested(block, bytes); /* set first, so that lochi_pool_drop_shrunk does not take the new memory */
     const loch_status status = growable_grow(pool, block, bytes);
     if (status == LOCH_OK) return LOCH_OK;
-    lochi_pool_shrink(pool, block, committed); /* no stream has used the new memory */
+    const loch_error saved = lochi_error_save();
+    lochi_pool_shrink(pool, block, committed);       /* no stream has used the new memory */
+    while (pool->loose && pool->reserved > reserved) /* a request that fails keeps nothing */
+        lochi_pool_destroy_loose(pool, pool->loose);
+    lochi_error_restore(&saved);
     lochi_pool_set_requested(block, requested);
     if (lochi_pool_round(pool, requested) < block->committed) pool->has_shrunk = true;
     return status;
@@ -147,25 +183,47 @@ static void growable_unlist(const pool_block *block)
     if (block->list_next) block->list_next->grown_link = block->grown_link;
 }
 
+/* Frees the addresses of a growable block behind its memory. */
+static void growable_free_rest(lochi_pool *pool, pool_block *block)
+{
+    const size_t committed = block->committed;
+    if (block->is_annex) {
+        lochi_pool_set_bytes(block, committed);
+        return;
+    }
+    pool->annexes.ranged_bytes -= block->bytes;
+    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+    if (committed && committed < block->bytes)
+        lochi_pool_make_bare(pool, lochi_pool_split(pool, block, block->start + committed));
+}
+
+/* Frees a growable block without memory. */
+static void growable_free_bare(lochi_pool *pool, pool_block *block)
+{
+    if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
+    block->is_elsewhere = false;
+    if (!block->is_annex) {
+        lochi_pool_make_bare(pool, block);
+        return;
+    }
+    lochi_pool_set_state(block, POOL_WAITING);
+    lochi_pool_end_annex(pool, block->start);
+    lochi_pool_drop_record(pool, block);
+}
+
 void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
 {
     lochi_pool_assert_both(pool);
     const size_t committed = block->committed;
     pool_lane *lane = block->lane;
     growable_unlist(block);
-    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     block->tag = 0;
     lochi_pool_set_id(block, 0);
     block->kept->shrink_epoch = block->kept->frozen = 0;
     lochi_pool_drop_record(pool, block->kept);
-    if (committed && committed < block->bytes) {
-        pool_block *rest = lochi_pool_split(pool, block, block->start + committed);
-        lochi_pool_make_bare(pool, rest);
-    }
+    growable_free_rest(pool, block);
     if (!committed) {
-        if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
-        block->is_elsewhere = false;
-        lochi_pool_make_bare(pool, block);
+        growable_free_bare(pool, block);
         return;
     }
     pool->used -= committed;
@@ -180,8 +238,47 @@ void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
         pool->used += committed;
         return;
     }
+    const bool is_annex = block->is_annex;
     lochi_pool_make_free(pool, block, lane->epoch);
     lochi_pool_mark(pool, lane); /* its handles serve other growable blocks after this event */
+    if (is_annex) lochi_pool_drop_shrunk(pool);
+}
+
+/* Finds bare addresses in the pool's range; NULL for none. Memory there serves other blocks after the free without a
+ * driver call, so small growable blocks get some. All others would leave no room for ordinary blocks. */
+static pool_block *growable_find_bare(const lochi_pool *pool, size_t bytes, size_t step, bool is_last_resort)
+{
+    const bool is_small = bytes <= pool->span / GROWABLE_PART;
+    const bool has_room = pool->annexes.ranged_bytes <= pool->span / GROWABLE_SHARE;
+    return is_last_resort || (is_small && has_room) ? lochi_pool_bins_fit(pool->bare, bytes, step, false) : NULL;
+}
+
+/* Takes addresses out of the pool's range, or reserves an annex. The block has its addresses and is in no list. */
+static loch_status growable_get_addresses(lochi_pool *pool, size_t bytes, size_t step, pool_block **out)
+{
+    pool_annex *annex = NULL;
+    LOCH_TRY_RETURN(lochi_pool_open_addresses(pool));
+    (void)growable_collect(pool);
+    pool_block *bare = growable_find_bare(pool, bytes, step, false);
+    const loch_status status = bare ? LOCH_OK : lochi_pool_open_annex(pool, bytes, step, &annex);
+    if (status == LOCH_E_ADDRESSES) bare = growable_find_bare(pool, bytes, step, true);
+    if (!lochi_pool_stock_records(pool, 3)) {
+        if (annex) lochi_pool_return_annex(pool, annex);
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
+    }
+    if (bare) {
+        *out = lochi_pool_take_bare(pool, bare, (bare->start + step - 1) & ~(uintptr_t)(step - 1), bytes);
+        pool->annexes.ranged_bytes += bytes;
+        return LOCH_OK;
+    }
+    if (status != LOCH_OK) return status;
+    pool_block *block = *out = lochi_pool_take_record(pool);
+    block->start = annex->node.key;
+    lochi_pool_set_bytes(block, bytes);
+    block->before = block->behind = NULL;
+    block->is_annex = true;
+    lochi_pool_enter_annex(pool, annex, block);
+    return LOCH_OK;
 }
 
 /* Reserves addresses for a growable block. */
@@ -192,19 +289,15 @@ static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t ma
     size_t bytes;
     if (!lochi_round_up(max_bytes, pool->cell_bytes, &bytes))
         return LOCH_FAIL(OVERFLOW, "%s do not fit the address space", LOCHI_SIZE(max_bytes));
-    if (!lochi_pool_stock_records(pool, 3)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
-    pool_block *bare = lochi_pool_bins_fit(&pool->bare, bytes, step, false);
-    if (!bare) return LOCH_FAIL(DEVICE_MEMORY, "%s of addresses are not free in one piece", LOCHI_SIZE(bytes));
-    const uintptr_t start = (bare->start + step - 1) & ~(uintptr_t)(step - 1);
-    LOCH_TRY_RETURN(lochi_pool_make_cells(pool, start, bytes));
-    LOCH_TRY_RETURN(lochi_pool_prepare_pages(pool, start, 1));
-    pool_block *block = lochi_pool_take_bare(pool, bare, start, bytes);
+    pool_block *block;
+    LOCH_TRY_RETURN(growable_get_addresses(pool, bytes, step, &block));
     block->lane = lane;
     block->committed = 0;
     block->kept = lochi_pool_take_record(pool);
+    lochi_pool_set_requested(block, 0);
     lochi_pool_set_state(block, POOL_GROWABLE);
     growable_enlist(pool, block);
-    lochi_pool_enter_page(pool, start, lochi_pool_page_of(block));
+    if (!block->is_annex) lochi_pool_enter_page(pool, block->start, lochi_pool_page_of(block));
     *out = block;
     return LOCH_OK;
 }
@@ -234,7 +327,7 @@ loch_status lochi_pool_make_growable(lochi_pool *pool, const loch_request *reque
     return status;
 }
 
-/* Finds the growable block at an address; NULL if there is none. No lock needed for a live block. */
+/* Finds the growable block at an address; NULL for none. No lock needed for a live block in the pool's range. */
 static const pool_block *growable_find(const lochi_pool *pool, const void *address)
 {
     const pool_block *block = lochi_pool_page_block(lochi_pool_find_page(pool, (uintptr_t)address));
@@ -242,20 +335,25 @@ static const pool_block *growable_find(const lochi_pool *pool, const void *addre
     return is_it ? block : NULL;
 }
 
-bool lochi_pool_is_growable(const lochi_pool *pool, const void *address)
+bool lochi_pool_is_growable(lochi_pool *pool, const void *address)
 {
-    return growable_find(pool, address) != NULL;
+    if ((uintptr_t)address - pool->base < pool->span) return growable_find(pool, address) != NULL;
+    lochi_lock_take(&pool->lock);
+    const bool is_it = growable_find(pool, address) != NULL;
+    lochi_lock_drop(&pool->lock);
+    return is_it;
 }
 
 bool lochi_pool_get_growth(lochi_pool *pool, const void *address, lochi_growth *out)
 {
-    lochi_lock_take(&pool->lock);
+    const bool is_mine = lochi_lock_is_mine(&pool->lock); /* a walk over the blocks asks */
+    if (!is_mine) lochi_lock_take(&pool->lock);
     const pool_block *block = growable_find(pool, address);
     if (block)
         *out = (lochi_growth){.bytes = lochi_pool_requested(block),
                               .max_bytes = block->bytes,
                               .timeout_ns = block->kept->shrink_epoch,
                               .flags = block->kept->frozen};
-    lochi_lock_drop(&pool->lock);
+    if (!is_mine) lochi_lock_drop(&pool->lock);
     return block != NULL;
 }

@@ -12,6 +12,7 @@
 #include "base/logging.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/family.h"
+#include "memory/pool/headroom.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
@@ -24,6 +25,7 @@ void lochi_pool_count_handle(lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
     pool->reserved += bytes;
+    pool->room -= pool->room == SIZE_MAX ? 0 : bytes < pool->room ? bytes : pool->room;
     if (pool->reserved > pool->peak_reserved) pool->peak_reserved = pool->reserved;
     lochi_pool_widen_table(pool);
     pool->handles_count++;
@@ -40,6 +42,7 @@ void lochi_pool_uncount_handle(lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
     pool->reserved -= bytes;
+    if (pool->room < SIZE_MAX - bytes) pool->room += bytes;
     pool->handles_count--;
     pool->handles_released++;
     if (pool->is_related) lochi_family_unclaim(pool, bytes);
@@ -71,13 +74,13 @@ void lochi_pool_unclaim(lochi_pool *pool, size_t bytes)
 pool_block *lochi_pool_take_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes)
 {
     lochi_pool_assert_both(pool);
-    lochi_pool_bins_remove(&pool->bare, bare);
+    lochi_pool_bins_remove(pool->bare, bare);
     if (start > bare->start) {
         pool_block *front = bare;
         bare = lochi_pool_split(pool, front, start);
-        lochi_pool_bins_add(&pool->bare, front);
+        lochi_pool_bins_add(pool->bare, front);
     }
-    if (bare->bytes > bytes) lochi_pool_bins_add(&pool->bare, lochi_pool_split(pool, bare, start + bytes));
+    if (bare->bytes > bytes) lochi_pool_bins_add(pool->bare, lochi_pool_split(pool, bare, start + bytes));
     return bare;
 }
 
@@ -177,6 +180,7 @@ static loch_status handle_create(lochi_pool *pool, size_t bytes, pool_handle **o
         status = loch_handle_create(pool->device, bytes, options, &handle->handle);
         lochi_pool_come_back(pool);
         if (status != LOCH_OK) lochi_pool_unclaim(pool, bytes);
+        if (status == LOCH_E_DEVICE_MEMORY) lochi_pool_doubt_room(pool);
     }
     if (status != LOCH_OK) {
         lochi_free(handle);
@@ -420,12 +424,9 @@ void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle)
     lochi_free(handle);
 }
 
-loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_block *block)
+/* Destroys a handle that lies under a block which is underway, and makes the addresses bare. */
+static loch_status handle_destroy(lochi_pool *pool, pool_handle *handle, pool_block *held)
 {
-    lochi_pool_assert_both(pool);
-    pool_block *held;
-    if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the memory is still in use");
-    LOCH_TRY_RETURN(lochi_pool_hold_handle(pool, handle, block, &held));
     lochi_pool_show(pool, handle->at, handle->bytes);
     lochi_pool_go_outside(pool);
     loch_handle_destroy(
@@ -445,6 +446,26 @@ loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_
     lochi_pool_uncount_handle(pool, handle->bytes);
     lochi_free(handle);
     return status;
+}
+
+loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_block *block)
+{
+    lochi_pool_assert_both(pool);
+    pool_block *held;
+    if (handle->mappings > 1) return LOCH_FAIL(BUSY, "an old address of the memory is still in use");
+    LOCH_TRY_RETURN(lochi_pool_hold_handle(pool, handle, block, &held));
+    return handle_destroy(pool, handle, held);
+}
+
+void lochi_pool_destroy_filled(lochi_pool *pool, size_t count)
+{
+    lochi_pool_assert_both(pool);
+    const loch_error saved = lochi_error_save();
+    while (count--) {
+        pool_block *block = pool->filled; /* the newest is first */
+        (void)handle_destroy(pool, lochi_pool_find_cell(pool, block->start)->handle, block);
+    }
+    lochi_error_restore(&saved);
 }
 
 /* --- sleeping --- */

@@ -80,6 +80,9 @@ void lochi_pool_settle(lochi_pool *pool);
 
 /* Gives a handle under a free block back to the device. E_BUSY while an old address of it fades. */
 loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_block *block);
+/* Gives the handles under the first `count` filled blocks back, because the request that they were created for has
+ * failed. Keeps the error record. */
+void lochi_pool_destroy_filled(lochi_pool *pool, size_t count);
 /* Gives a loose handle back to the device. */
 void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle);
 /* Sets a segment aside that goes back to the source of the pool when the locks are dropped (source.c). */

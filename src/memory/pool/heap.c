@@ -46,7 +46,7 @@ pool_block *lochi_pool_take_record(lochi_pool *pool)
     lochi_lock_assert_held(&pool->lock);
     pool_block *block = pool->spare;
     pool->spare = block->list_next;
-    block->is_elsewhere = block->is_captured = block->is_nest = block->is_piece = false;
+    block->flags = 0;
     block->tag = 0;
     lochi_pool_set_id(block, 0);
     lochi_pool_set_epoch(block, 0);
@@ -98,7 +98,7 @@ void lochi_pool_bins_remove(pool_bins *bins, pool_block *block)
 }
 
 /* Finds the first bin at or above `bin` that has a block; POOL_BINS for none. */
-static unsigned heap_bin_above(const pool_bins *bins, unsigned bin)
+static inline __attribute__((always_inline)) unsigned heap_bin_above(const pool_bins *bins, unsigned bin)
 {
     if (bin >= POOL_BINS) return POOL_BINS;
     const uint64_t word = bins->words[bin / 64] >> (bin % 64);
@@ -138,7 +138,8 @@ static bool heap_holds(const pool_block *block, size_t bytes, size_t alignment)
 }
 
 /* Finds the smallest block that fits among the first `looks` of a bin; the lowest address of equal ones. */
-static pool_block *heap_smallest(pool_block *block, size_t bytes, size_t alignment, bool is_piece, unsigned looks)
+static inline __attribute__((always_inline)) pool_block *heap_smallest(pool_block *block, size_t bytes,
+                                                                       size_t alignment, bool is_piece, unsigned looks)
 {
     pool_block *best = NULL;
     for (; block && looks; block = block->list_next, looks--) {
@@ -149,7 +150,8 @@ static pool_block *heap_smallest(pool_block *block, size_t bytes, size_t alignme
     return best;
 }
 
-static pool_block *heap_fit_bins(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece, unsigned looks)
+static inline __attribute__((always_inline)) pool_block *heap_fit_bins(const pool_bins *bins, size_t bytes,
+                                                                       size_t alignment, bool is_piece, unsigned looks)
 {
     for (unsigned bin = heap_bin(bytes); (bin = heap_bin_above(bins, bin)) < POOL_BINS; bin++) {
         pool_block *block = heap_smallest(bins->bins[bin], bytes, alignment, is_piece, looks);
@@ -158,11 +160,16 @@ static pool_block *heap_fit_bins(const pool_bins *bins, size_t bytes, size_t ali
     return NULL;
 }
 
+static LOCHI_RARE pool_block *heap_fit_all(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece)
+{
+    return heap_fit_bins(bins, bytes, alignment, is_piece, UINT_MAX);
+}
+
 /* Searches a few blocks of each bin first, and all blocks before it gives up. */
 pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece)
 {
     pool_block *block = heap_fit_bins(bins, bytes, alignment, is_piece, HEAP_LOOKS);
-    return block ? block : heap_fit_bins(bins, bytes, alignment, is_piece, UINT_MAX);
+    return LOCHI_LIKELY(block != NULL) ? block : heap_fit_all(bins, bytes, alignment, is_piece);
 }
 
 size_t lochi_pool_find_largest(const lochi_pool *pool)
@@ -187,9 +194,8 @@ pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
     lochi_pool_set_bytes(rest, block->start + block->bytes - at);
     rest->lane = block->lane;
     lochi_pool_set_epoch(rest, block->epoch);
-    rest->is_captured = block->is_captured;
-    rest->is_nest = block->is_nest;
-    rest->is_piece = block->is_piece;
+    rest->flags = block->flags;
+    rest->is_elsewhere = false;
     lochi_pool_set_state(rest, lochi_pool_state(block));
     rest->before = block;
     rest->behind = block->behind;
@@ -208,7 +214,8 @@ static pool_bins *heap_bins(const pool_block *block)
 static inline loch_status heap_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
 {
     if (LOCHI_UNLIKELY(pool->is_unsplit) && start == block->start) bytes = block->bytes; /* a whole segment */
-    if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
+    if (LOCHI_UNLIKELY(!pool->spare || !pool->spare->list_next) && !lochi_pool_stock_records(pool, 2))
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     pool_bins *bins = heap_bins(block);
     lochi_pool_bins_remove(bins, block);
     if (start > block->start) {
@@ -269,7 +276,7 @@ static void heap_join(lochi_pool *pool, pool_block *block)
     lochi_pool_drop_record(pool, behind);
 }
 
-static bool heap_is_like(const pool_block *neighbour, const pool_block *block)
+static inline bool heap_is_like(const pool_block *neighbour, const pool_block *block)
 {
     return neighbour && lochi_pool_state(neighbour) == POOL_FREE && neighbour->lane == block->lane &&
            neighbour->is_nest == block->is_nest && !neighbour->is_piece;
@@ -315,9 +322,24 @@ static void heap_note_handles(lochi_pool *pool, const pool_block *block, uint64_
     }
 }
 
+/* Ends a block in an annex: its memory stays where it is until `epoch` has passed (shrunk.c). */
+static pool_block *heap_end_annexed(lochi_pool *pool, pool_block *block, uint64_t epoch)
+{
+    lochi_pool_set_state(block, POOL_WAITING);
+    if (lochi_pool_sleeps_at(pool, block->start, block->bytes)) epoch = 0; /* no stream used it since it fell asleep */
+    block->shrink_epoch = epoch;
+    if (epoch > block->lane->freed) block->lane->freed = epoch;
+    pool->used += block->bytes;
+    pool->waiting_bytes += block->bytes;
+    pool->has_shrunk = pool->has_freed = true;
+    lochi_pool_enlist(&pool->annexes.ended, block);
+    return block;
+}
+
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
 {
     lochi_lock_assert_held(&pool->lock);
+    if (LOCHI_UNLIKELY(block->is_annex)) return heap_end_annexed(pool, block, epoch);
     if (lochi_pool_sleeps_at(pool, block->start, block->bytes)) return lochi_pool_make_dormant(pool, block);
     lochi_pool_set_state(block, POOL_FREE);
     lochi_pool_set_epoch(block, epoch);
@@ -415,24 +437,33 @@ pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block)
     block->lane = NULL;
     block->is_captured = block->is_nest = false;
     if (block->behind && lochi_pool_state(block->behind) == POOL_BARE) {
-        lochi_pool_bins_remove(&pool->bare, block->behind);
+        lochi_pool_bins_remove(pool->bare, block->behind);
         heap_join(pool, block);
     }
     if (block->before && lochi_pool_state(block->before) == POOL_BARE) {
         block = block->before;
-        lochi_pool_bins_remove(&pool->bare, block);
+        lochi_pool_bins_remove(pool->bare, block);
         heap_join(pool, block);
     }
-    lochi_pool_bins_add(&pool->bare, block);
+    lochi_pool_bins_add(pool->bare, block);
     return block;
 }
 
 /* --- walks over all blocks --- */
 
+/* Returns the first block of the range or annex behind that of `block`, by address. */
+static pool_block *heap_next_reserved(const lochi_pool *pool, const pool_block *block)
+{
+    const uintptr_t from = !block ? 0 : (block->is_annex ? block->start : pool->base) + 1;
+    const lochi_tree_node *node = lochi_tree_at_or_above(&pool->annexes.tree, from);
+    if (pool->first && from <= pool->base && (!node || node->key > pool->base)) return pool->first;
+    return node ? atomic_load_explicit(&LOCHI_CONTAINER(node, pool_annex, node)->block, memory_order_relaxed) : NULL;
+}
+
 pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block)
 {
     if (block && block->behind) return block->behind;
-    if (pool->is_virtual) return block ? NULL : pool->first;
+    if (pool->is_virtual) return heap_next_reserved(pool, block);
     const pool_handle *segment = block ? lochi_pool_find_cell(pool, block->start)->handle->next : pool->handles;
     return segment ? segment->first : NULL;
 }

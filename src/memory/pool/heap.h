@@ -61,7 +61,7 @@ pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_wa
 /* Makes a cut block a nest. */
 void lochi_pool_make_nest(lochi_pool *pool, pool_block *block);
 /* Makes a block free in the order of its lane, at `epoch`, and merges it with its neighbours. Returns the merged
- * block. */
+ * block. A block in an annex waits for `epoch` instead, and then its memory goes. */
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch);
 /* Makes addresses bare whose memory is gone, and merges them. Returns the merged block. */
 pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block);
@@ -86,7 +86,8 @@ pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane 
  * be idle. Returns the merged block, which belongs to the lane and to no nest. */
 pool_block *lochi_pool_join_for(lochi_pool *pool, pool_block *block, uintptr_t end, pool_lane *lane);
 
-/* Returns the block behind `block` by address: the first one for NULL, NULL at the end. */
+/* Returns the block behind `block`: the first one for NULL, NULL at the end. Blocks come in order of address, except
+ * that raw segments are in any order. */
 pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block);
 /* Merges free pieces of at most `max_bytes`. Returns the number of blocks visited. */
 size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);

@@ -146,10 +146,23 @@ void lochi_pool_obey_soon(lochi_pool *pool)
     lochi_pool_try_obey(pool, false);
 }
 
+/* Gives free memory back while the device has less left than the headroom. A call that took or gave back memory looks
+ * once, before it drops the supply lock. */
+static void idle_keep_headroom(lochi_pool *pool)
+{
+    if (LOCHI_LIKELY(pool->room >= pool->headroom)) return;
+    if (!pool->has_room || pool->is_of_graphs || !pool->lanes) return; /* graphs use free memory */
+    const loch_error saved = lochi_error_save();
+    lochi_pool_mark_freed(pool);
+    lochi_pool_give_back(pool, pool->headroom - pool->room);
+    lochi_error_restore(&saved);
+}
+
 /* Drops the supply lock, after a last look at the cap. The pool's lock stays held. */
 static void idle_drop_supply(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
+    idle_keep_headroom(pool);
     while (pool->is_put_off) {
         pool->is_put_off = false;
         pool->has_freed = true; /* maybe by another thread, during the driver calls of this one */
@@ -179,7 +192,7 @@ pool_handle *lochi_pool_drop_both(lochi_pool *pool)
     return returned;
 }
 
-void lochi_pool_drop_locks(lochi_pool *pool)
+void lochi_pool_drop_any(lochi_pool *pool)
 {
     pool_handle *returned = lochi_pool_drop_both(pool); /* last access to the pool */
     if (LOCHI_UNLIKELY(returned != NULL)) lochi_pool_give_returned(returned);

@@ -20,11 +20,19 @@ static inline void lochi_pool_look_at_idle(lochi_pool *pool)
 {
     if (LOCHI_UNLIKELY(pool->is_obedient) && (pool->has_freed || pool->is_over)) lochi_pool_obey_soon(pool);
 }
-/* Drops the pool's lock, and before that the supply lock if the thread has it. Then gives segments back to the pool's
- * source. */
-void lochi_pool_drop_locks(lochi_pool *pool);
 /* Drops the pool's lock, and before that the supply lock if the thread has it. Returns the segments for the pool's
  * source: the caller passes them to lochi_pool_give_returned when it holds no lock. */
 pool_handle *lochi_pool_drop_both(lochi_pool *pool);
+/* Drops the locks as lochi_pool_drop_locks does, whichever the thread has. */
+void lochi_pool_drop_any(lochi_pool *pool);
+/* Drops the pool's lock, and before that the supply lock if the thread has it. Then gives segments back to the pool's
+ * source. A call that needed neither has only the pool's lock to drop. */
+static inline void lochi_pool_drop_locks(lochi_pool *pool)
+{
+    if (LOCHI_LIKELY(!pool->returned && !lochi_lock_is_mine(&pool->supply)))
+        lochi_lock_drop(&pool->lock);
+    else
+        lochi_pool_drop_any(pool);
+}
 
 #endif

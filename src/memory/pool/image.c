@@ -12,6 +12,7 @@
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/look.h"
+#include "memory/pool/record.h"
 #include "memory/pool/report.h"
 #include <stdlib.h>
 

@@ -39,21 +39,21 @@ static loch_status keep_fail(const pool_keep *keep, const char *what, int error)
     return LOCH_FAIL(IO, "%.120s cannot be %s: %s", keep_name(keep), what, strerror(error));
 }
 
-/* Opens a file without a name, or one whose name is removed at once. */
-static loch_status keep_open_unnamed(pool_keep *keep)
+/* Opens a file without a name in a folder, or one whose name is removed at once. */
+static loch_status keep_open_unnamed(pool_keep *keep, const char *folder)
 {
     LOCHI_NOT_CANCELLED;
-    const char *folder = secure_getenv("TMPDIR");
-    if (!folder || !*folder) folder = "/tmp";
 #ifdef O_TMPFILE
     keep->file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (keep->file >= 0) return LOCH_OK;
 #endif
     char name[PATH_MAX];
     const int length = snprintf(name, sizeof name, "%s/loch-sleep-XXXXXX", folder);
-    if (length < 0 || (size_t)length >= sizeof name) return keep_fail(keep, "made", ENAMETOOLONG);
-    keep->file = mkostemp(name, O_CLOEXEC);
-    if (keep->file < 0) return keep_fail(keep, "made", errno);
+    if (length > 0 && (size_t)length < sizeof name)
+        keep->file = mkostemp(name, O_CLOEXEC);
+    else
+        errno = ENAMETOOLONG;
+    if (keep->file < 0) return LOCH_FAIL(IO, "no file can be made in \"%.120s\": %s", folder, strerror(errno));
     unlink(name);
     return LOCH_OK;
 }
@@ -62,7 +62,10 @@ static loch_status keep_open_unnamed(pool_keep *keep)
 static loch_status keep_open_file(pool_keep *keep, const char *path)
 {
     LOCHI_NOT_CANCELLED;
-    if (!path) return keep_open_unnamed(keep);
+    const char *temporary = secure_getenv("TMPDIR");
+    if (!path) return keep_open_unnamed(keep, temporary && *temporary ? temporary : "/tmp");
+    const size_t length = strlen(path);
+    if (length && path[length - 1] == '/') return keep_open_unnamed(keep, path);
     keep->path = lochi_strdup(path);
     if (!keep->path) return LOCH_FAIL(HOST_MEMORY, "no host memory for the name of a file");
     bool is_special;

@@ -8,13 +8,16 @@
 #include "memory/pool/compact.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/handle.h"
+#include "memory/pool/headroom.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/place.h"
+#include "memory/pool/price.h"
 #include "memory/pool/release.h"
 #include "memory/pool/supply.h"
 #include "memory/pool/refuse.h"
+#include "memory/pool/segment.h"
 #include "memory/pool/shrunk.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/transfer.h"
@@ -252,13 +255,38 @@ static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_s
     return block;
 }
 
-/* Tells whether giving back all free whole handles can be enough. If it cannot, they are kept as targets for blocks
- * that may move. */
-static bool ladder_may_remake(lochi_pool *pool, const pool_want *want)
+/* Gives idle handles back, as many as new memory for the request needs, and returns their bytes. Gives nothing back if
+ * all of them together are known not to be enough: they serve later requests, and are targets for blocks that may
+ * move. */
+static size_t ladder_make_way(lochi_pool *pool, const pool_want *want)
 {
-    if (!pool->movable_bytes || !pool->limit) return true;
-    const size_t more = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
-    return lochi_pool_count_idle(pool) + more >= want->bytes;
+    lochi_pool_look_at_room(pool, want->bytes);
+    const size_t room = lochi_pool_find_room(pool), left = room == SIZE_MAX ? 0 : room;
+    const size_t slack = want->alignment > pool->step_bytes && !pool->is_virtual ? want->alignment : 0;
+    const size_t needed = (want->bytes + slack + pool->step_bytes - 1) / pool->step_bytes * pool->step_bytes;
+    const bool is_known = room != SIZE_MAX && (pool->has_room || lochi_pool_find_limit_room(pool) < needed);
+    if (is_known && lochi_pool_count_idle(pool, true) + left < needed) return 0;
+    /* Up to a handle more at each end, if there is so much: free memory beside the request may be in use in part, and a
+     * driver that aligns less gives a cell more. */
+    const size_t more = pool->is_virtual || pool->is_exact ? pool->step_bytes : pool->cell_bytes;
+    const size_t wished = needed + 2 * more;
+    return lochi_pool_give_back(pool, is_known && wished > left ? wished - left : wished);
+}
+
+/* Takes the memory back that was given back for a request in vain. */
+static void ladder_take_back(lochi_pool *pool, const pool_want *want, size_t bytes)
+{
+    const loch_error saved = lochi_error_save();
+    pool_handle *handle;
+    if (!pool->is_virtual) {
+        (void)lochi_pool_take_segment(pool, bytes, pool->cell_bytes, want->lane);
+    } else {
+        for (size_t taken = 0; taken < bytes; taken += handle->bytes) {
+            const size_t chosen = lochi_pool_choose_handle(pool, bytes), rest = bytes - taken;
+            if (lochi_pool_create_some(pool, chosen < rest ? chosen : rest, &handle) != LOCH_OK) break;
+        }
+    }
+    lochi_error_restore(&saved);
 }
 
 static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
@@ -269,8 +297,11 @@ static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_s
         lochi_pool_fit(pool, want->lane, want, status); /* neighbours of several streams may have passed */
     if (!block && *status == LOCH_OK) block = ladder_borrow(pool, want, status);
     if (block || *status != LOCH_OK) return block;
-    if (!ladder_may_remake(pool, want) || !lochi_pool_give_back(pool, SIZE_MAX)) return NULL;
-    return ladder_supply(pool, want, POOL_CREATED, status);
+    const size_t gone = ladder_make_way(pool, want);
+    if (!gone) return NULL;
+    block = ladder_supply(pool, want, POOL_CREATED, status);
+    if (!block && !pool->options.source) ladder_take_back(pool, want, gone); /* a source gets it when locks drop */
+    return block;
 }
 
 /* Waits for the oldest events until the request fits or no event is left. */

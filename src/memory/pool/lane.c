@@ -427,3 +427,13 @@ void lochi_pool_close_lanes(lochi_pool *pool)
         loch_event_destroy(pool->events[--pool->events_count].event);
     lochi_free(pool->events);
 }
+
+void lochi_pool_mark_freed(lochi_pool *pool)
+{
+    lochi_pool_assert_both(pool);
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (lane->freed == lane->epoch && !lane->capture && !lane->is_closed && lane->done != UINT64_MAX)
+            lochi_pool_mark(pool, lane);
+        if (lane->marks_count) lochi_pool_poll(pool, lane);
+    }
+}

@@ -51,4 +51,7 @@ loch_status lochi_pool_wait_for_device(lochi_pool *pool);
 /* Waits for graphs of captures that were not released. */
 void lochi_pool_wait_for_graphs(lochi_pool *pool);
 
+/* Records events for memory that was freed since the last one, and polls: a stream without work has passed at once. */
+void lochi_pool_mark_freed(lochi_pool *pool);
+
 #endif

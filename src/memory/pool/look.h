@@ -48,6 +48,14 @@ static inline uint64_t lochi_pool_name_small(pool_word *word, pool_id *place, ui
     return id;
 }
 
+/* Tells whether threads cache blocks of the size of the one at an address; it may be a wrong one. */
+static inline bool lochi_pool_is_cacheable(const lochi_pool *pool, const void *pointer)
+{
+    const uintptr_t page = lochi_pool_quick_page(pool, (uintptr_t)pointer);
+    const pool_block *block = lochi_pool_page_block(page);
+    return !block || __atomic_load_n(&block->bytes, __ATOMIC_RELAXED) <= POOL_QUICK_MAX;
+}
+
 /* Removes the id of a small block that is plain apart from it, so that the block can be freed on the fast path.
  * Returns false if there is no such block. */
 static inline bool lochi_pool_unname_quickly(lochi_pool *pool, const void *pointer)

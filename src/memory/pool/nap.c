@@ -33,7 +33,8 @@ loch_status lochi_nap_find_ranges(const lochi_pool *pool, pool_nap *nap)
     if (nap->keep.contents == LOCH_SLEEP_DROP) return LOCH_OK;
     pool_part part;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
-        for (uintptr_t at = block->start; lochi_rest_next_part(pool, block, POOL_CHOSEN, &at, &part);)
+        for (uintptr_t at = block->start;
+             lochi_rest_next_part(pool, block, lochi_rest_count_live(block), POOL_CHOSEN, &at, &part);)
             LOCH_TRY_RETURN(nap_add_range(nap, part.start, part.bytes));
     return LOCH_OK;
 }

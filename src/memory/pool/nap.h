@@ -15,7 +15,8 @@ typedef struct pool_range {
 /* A sleep that was not woken yet, in the list of its pool. */
 typedef struct pool_nap {
     struct pool_nap *next;
-    loch_tag tag; /* 0 for the whole pool */
+    loch_tag tag;          /* 0 for the whole pool */
+    unsigned char dropped; /* every byte of dropped contents after the wake */
     pool_keep keep;
     pool_range *ranges; /* sorted by address */
     size_t ranges_count, ranges_capacity;

@@ -4,6 +4,7 @@
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "memory/pool/image.h"
+#include "memory/pool/record.h"
 #include "memory/pool/report.h"
 
 /* A walk over an image. */

@@ -7,12 +7,10 @@
 #include "memory/pool/handle.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/outside.h"
-#include "memory/pool/price.h"
 #include <stdlib.h>
 
 #define PLACE_FITS 16        /* free blocks that fit */
 #define PLACE_SPARED_PART 16 /* pinned memory: a request below this part of a free segment does not cut it */
-#define PLACE_NEAR_PART 32   /* a rest below this part of a request is not worth a search */
 #define PLACE_HOLES 512      /* holes that are compared */
 #define PLACE_STEPS 512      /* blocks of one hole */
 #define PLACE_STRETCHES 128  /* bare stretches of one hole */
@@ -110,7 +108,7 @@ static bool place_measure(const lochi_pool *pool, pool_block *block, const place
 static double place_edge(const lochi_pool *pool, const place_hole *hole, uintptr_t address, uintptr_t start,
                          uintptr_t end, uintptr_t *handle_end)
 {
-    const pool_cell *cell = lochi_pool_find_cell(pool, address);
+    const pool_cell *cell = lochi_pool_find_range_cell(pool, address);
     const pool_handle *handle = cell ? cell->handle : NULL;
     const uintptr_t from = handle ? handle->at : address & ~(uintptr_t)(pool->cell_bytes - 1);
     const uintptr_t to = handle ? handle->at + handle->bytes : from + pool->cell_bytes;
@@ -199,7 +197,7 @@ static bool place_find(lochi_pool *pool, const pool_want *want, bool may_drop, u
     const size_t most = want->bytes < pool->cell_bytes ? want->bytes : pool->cell_bytes;
     const bool is_hopeless = search.best.hint && search.best.cost + (double)most <= search.price;
     unsigned holes = is_hopeless ? PLACE_HOLES : 0;
-    for (pool_block *bare; holes < PLACE_HOLES && (bare = lochi_pool_bins_below(&pool->bare, &bin)); bin--)
+    for (pool_block *bare; holes < PLACE_HOLES && (bare = lochi_pool_bins_below(pool->bare, &bin)); bin--)
         for (; bare && holes < PLACE_HOLES; bare = bare->list_next)
             if (place_measure(pool, bare, &search, &hole)) {
                 place_offer_hole(pool, &hole, &search);
@@ -225,13 +223,12 @@ static bool place_spares_segment(const lochi_pool *pool, const pool_want *want, 
     return pool->reserved + bytes + pool->step_bytes <= lochi_pool_may_hold(pool, 0);
 }
 
-bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want, const pool_block *fit)
+bool lochi_pool_may_gain(lochi_pool *pool, const pool_want *want, const pool_block *fit)
 {
     lochi_lock_assert_held(&pool->lock);
     if (pool->is_of_graphs) return false; /* free memory stays: nothing is gained by leaving it free */
     if (pool->is_exact) return place_spares_segment(pool, want, fit);
-    if (!pool->is_virtual || pool->range || want->bytes <= POOL_NEST_MAX) return false;
-    if (fit->bytes - want->bytes < want->bytes / PLACE_NEAR_PART) return false; /* nearly all of it is used */
+    if (!lochi_pool_may_place(pool) || want->bytes <= POOL_NEST_MAX) return false;
     place_search search = {want, false, 0, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};
     if (search.price > (double)(2 * search.handle + pool->cell_bytes)) return false; /* more than most spots waste */
     place_hole hole;
@@ -263,7 +260,7 @@ static void place_gather_block(lochi_pool *pool, pool_block *block, pool_place *
     const uintptr_t end = block->start + block->bytes;
     uintptr_t at = lochi_pool_round(pool, block->start);
     while (at < end && end - at >= pool->cell_bytes) {
-        pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
+        pool_handle *handle = lochi_pool_find_range_cell(pool, at)->handle;
         const uintptr_t handle_end = handle->at + handle->bytes;
         if (handle->at == at && handle_end <= end) {
             handle->plan = plan->number;

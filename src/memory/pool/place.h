@@ -4,6 +4,9 @@
 #define LOCHI_POOL_PLACE_H
 
 #include "memory/pool/heap.h"
+#include "memory/pool/price.h"
+
+#define PLACE_NEAR_PART 32 /* a rest below this part of a request is not worth a search */
 
 /* A stretch of addresses for a request. */
 typedef struct pool_spot {
@@ -49,9 +52,18 @@ bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_dro
 /* Assigns an address to each idle handle that fits into a gap, the largest first, unless new memory costs less. Gaps
  * shrink from their start. Returns the bytes that stay without memory. */
 size_t lochi_pool_assign(lochi_pool *pool, const pool_want *want, pool_place *plan);
+/* Tells whether memory mapped elsewhere might cost less for a request than the free block that fits best, for what
+ * lochi_pool_may_improve cannot answer itself. */
+bool lochi_pool_may_gain(lochi_pool *pool, const pool_want *want, const pool_block *fit);
 /* Tells whether memory mapped elsewhere might cost less for a request than the free block that fits best. The pool's
  * lock is enough. */
-bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want, const pool_block *fit);
+static inline bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *want, const pool_block *fit)
+{
+    lochi_lock_assert_held(&pool->lock);
+    if (fit->bytes - want->bytes < want->bytes / PLACE_NEAR_PART && !pool->is_exact) return false;
+    if (want->bytes > POOL_NEST_MAX && lochi_pool_is_dear(pool)) return false;
+    return lochi_pool_may_gain(pool, want, fit);
+}
 /* Finds the block that contains an address. The search starts at a block near it. */
 pool_block *lochi_pool_find_near(pool_block *near, uintptr_t address);
 

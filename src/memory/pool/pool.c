@@ -6,6 +6,7 @@
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/sized.h"
+#include "base/text.h"
 #include "memory/live/live.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/alloc.h"
@@ -17,6 +18,7 @@
 #include "memory/pool/free.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/handle.h"
+#include "memory/pool/headroom.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/lane.h"
@@ -46,6 +48,13 @@
 
 /* --- making and ending --- */
 
+/* Refuses options of handles without a size: the pool would ignore them. */
+static loch_status pool_check_handle(const loch_pool_options *options)
+{
+    if (options->handle.size || (!options->handle.share && options->handle.rdma == LOCH_RDMA_OFF)) return LOCH_OK;
+    return LOCH_FAIL(INVALID, "the options of handles need their size: set handle.size to sizeof(loch_handle_options)");
+}
+
 static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *given)
 {
     loch_pool_options *options = &pool->options;
@@ -64,6 +73,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     if (options->round_bytes > POOL_ALIGNMENT_MAX || options->handle_bytes > POOL_ALIGNMENT_MAX)
         return LOCH_FAIL(OVERFLOW, "sizes cannot be rounded up to %zu bytes, or handles cannot have %zu bytes",
                          options->round_bytes, options->handle_bytes);
+    LOCH_TRY_RETURN(pool_check_handle(options));
     pool->kind = options->kind;
     pool->limit = options->limit_bytes;
     pool->idle = options->idle_bytes;
@@ -180,6 +190,7 @@ static void pool_destroy(void *self)
     lochi_pool_close_caches(pool);
     lochi_pool_close_uses(pool);
     lochi_pool_close_lanes(pool);
+    lochi_pool_close_annexes(pool);
     lochi_pool_close_addresses(pool);
     lochi_pool_close_slabs(pool);
     lochi_pool_close_records(pool);
@@ -187,6 +198,7 @@ static void pool_destroy(void *self)
     pool_close_peers(pool);
     loch_allocator_release(pool->options.source);
     lochi_child_close(pool);
+    pthread_cond_destroy(&pool->has_fetched);
     lochi_lock_fini(&pool->lock);
     lochi_lock_fini(&pool->supply);
     lochi_free_aligned(pool);
@@ -263,9 +275,9 @@ static const loch_allocator_ops pool_ops = {
 
 static loch_status pool_open_addresses(lochi_pool *pool)
 {
-    lochi_lock_take(&pool->lock);
+    lochi_pool_take_locks(pool);
     const loch_status status = lochi_pool_open_addresses(pool);
-    lochi_lock_drop(&pool->lock);
+    lochi_pool_drop_locks(pool);
     return status;
 }
 
@@ -286,8 +298,10 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     loch_status status;
     lochi_lock_init(&pool->supply, LOCHI_RANK_SUPPLY);
     lochi_lock_init(&pool->lock, LOCHI_RANK_MEMORY);
+    lochi_lock_init_condition(&pool->has_fetched);
     lochi_pool_open_bounds(pool);
     pool->tenant.describe = lochi_pool_describe;
+    pool->annexes.tenant.describe = lochi_pool_describe_annex;
     lochi_fence_prepare();
     pool->device = device;
     pool->waiting_end = &pool->waiting;
@@ -297,7 +311,8 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     LOCH_TRY(pool_read_source(pool, descent), fail);
     LOCH_TRY(pool_read_device(pool, descent && descent->options.kind == LOCH_CHILD_RANGE), fail);
     if (descent) LOCH_TRY(lochi_child_open(pool, descent), fail);
-    pool->family.limit = pool->limit;
+    pool->family.limit = pool->family.ceiling = pool->limit;
+    LOCH_TRY(lochi_pool_read_headroom(pool), fail);
     /* Closed for the pool's whole life: the fast path does not round sizes, does not wipe, does not notify tools,
      * needs a fence that not every system has, and does not list live blocks. */
     if (lochi_live_is_kept() || pool->options.round_bytes > 1 || pool->is_wiped || !lochi_fence_has_lightest() ||
@@ -306,7 +321,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     atomic_init(&pool->figures.is_locked, false);
     lochi_pool_lay_out_classes(pool);
     LOCH_TRY(lochi_ledger_create(&pool->tags), fail);
-    LOCH_TRY(pool_open_addresses(pool), fail);
+    if (!descent) LOCH_TRY(pool_open_addresses(pool), fail); /* a child reserves with its first block */
     LOCH_TRY(loch_allocator_create(device, name ? name : "pool", &pool_ops, pool, &pool->allocator), fail);
     pool->listener = (lochi_stream_listener){.device = device, .closing = pool_stream_closing};
     lochi_stream_listen(&pool->listener);
@@ -346,6 +361,7 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
     pool.kind = descent.parent->kind;
     pool.limit_bytes = 0;
     if (pool.wipe < descent.parent->options.wipe) pool.wipe = descent.parent->options.wipe;
+    LOCH_TRY_RETURN(pool_check_handle(&pool));
     if (!pool.handle.size) pool.handle = descent.parent->options.handle;
     return pool_make(descent.parent->device, name ? name : "child", &pool, &descent, out);
 }
@@ -375,12 +391,12 @@ loch_status lochi_pool_open_to(loch_allocator *allocator, loch_device *const *pe
     return LOCH_OK;
 }
 
-loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes)
+/* Sets the limit of a pool, and the ceiling, which is higher if the limit is a grant; 0 for none. */
+static loch_status pool_set_limit(lochi_pool *self, size_t limit_bytes, size_t ceiling)
 {
-    POOL_NEEDED(self, pool);
     if (self->range) return LOCH_FAIL(UNSUPPORTED, "the size of a child's range cannot change");
     lochi_pool_take_locks(self);
-    const loch_status status = lochi_family_set_limit(self, limit_bytes);
+    const loch_status status = lochi_family_set_limit(self, limit_bytes, ceiling);
     if (status == LOCH_OK) {
         self->limit = limit_bytes;
         self->is_obedient |= limit_bytes != 0;
@@ -392,6 +408,21 @@ loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes)
     lochi_pool_drop_locks(self);
     if (status == LOCH_OK) (void)lochi_pool_ask_family(self, 0, true);
     return status;
+}
+
+loch_status loch_pool_set_limit(loch_allocator *pool, size_t limit_bytes)
+{
+    POOL_NEEDED(self, pool);
+    return pool_set_limit(self, limit_bytes, limit_bytes);
+}
+
+loch_status loch_pool_set_grant(loch_allocator *pool, size_t granted_bytes, size_t limit_bytes)
+{
+    POOL_NEEDED(self, pool);
+    if (limit_bytes && granted_bytes > limit_bytes)
+        return LOCH_FAIL(INVALID, "a grant of %s is more than the limit of %s", LOCHI_SIZE(granted_bytes),
+                         LOCHI_SIZE(limit_bytes));
+    return pool_set_limit(self, granted_bytes ? granted_bytes : 1, limit_bytes); /* a limit of 0 would be none */
 }
 
 loch_status loch_pool_set_idle(loch_allocator *pool, size_t idle_bytes)

@@ -41,9 +41,14 @@ void lochi_pool_drop_cache(lochi_pool *pool);
  * later the memory of each block that is freed. Does nothing for other pools. Takes the locks. */
 void lochi_pool_retire(lochi_pool *pool);
 
+/* Returns the parent in whose limits the memory of a pool counts; NULL for none. It lives as long as the pool. */
+lochi_pool *lochi_pool_get_parent(const lochi_pool *pool);
+/* Tells whether memory that `parent` frees can help when a limit refuses `bytes` to `pool`. */
+bool lochi_pool_is_short_of(lochi_pool *pool, const lochi_pool *parent, size_t bytes);
+
 /* Tells whether a growable block starts at an address. */
-bool lochi_pool_is_growable(const lochi_pool *pool, const void *address);
-/* Reads a growable block. Returns false if there is none at this address. */
+bool lochi_pool_is_growable(lochi_pool *pool, const void *address);
+/* Reads a growable block. Returns false if there is none at this address. May be called with the pool's lock held. */
 bool lochi_pool_get_growth(lochi_pool *pool, const void *address, lochi_growth *out);
 
 /* Returns E_BUSY if memory of a block is asleep. Looks through wrappers. Only pools sleep. */

@@ -21,7 +21,8 @@
 #define PRICE_HELD_MIN ((size_t)64 << 20) /* a smaller pool counts as this large */
 #define PRICE_EXTRA_MIN (1.0 / 64)        /* part more than the most in use that may be held to save time, and */
 #define PRICE_EXTRA_MAX (1.0 / 4)         /* its maximum: between them, the part of the time that driver calls take */
-#define PRICE_LOOKS 64                    /* uses of a price before it is computed again */
+#define PRICE_DEAR_MAX ((size_t)1 << 40)
+#define PRICE_LOOKS 64 /* uses of a price before it is computed again */
 
 /* Returns the time for mapping one handle. */
 static double price_handle_ns(const lochi_pool *pool)
@@ -36,6 +37,15 @@ static double price_at(const lochi_pool *pool, double spent_ns)
     if (share < PRICE_SHARE_MIN) share = PRICE_SHARE_MIN;
     const size_t held = pool->reserved > PRICE_HELD_MIN ? pool->reserved : PRICE_HELD_MIN;
     return (double)held * PRICE_PART * share * share * price_handle_ns(pool) / 1000;
+}
+
+/* Returns the average size of handles from which on twice that size and a cell are as much as the price, rounded up. */
+static size_t price_dear_bytes(const lochi_pool *pool)
+{
+    const double most = (pool->price - (double)pool->cell_bytes) / 2;
+    if (!lochi_pool_may_place(pool) || most <= 0) return 0;
+    const size_t bytes = most < (double)PRICE_DEAR_MAX ? (size_t)most : PRICE_DEAR_MAX;
+    return bytes + ((double)bytes < most);
 }
 
 /* Computes the price of mapping one handle. */
@@ -55,6 +65,7 @@ static void price_update(lochi_pool *pool)
     if (pool->extra < PRICE_EXTRA_MIN) pool->extra = PRICE_EXTRA_MIN;
     if (pool->extra > PRICE_EXTRA_MAX) pool->extra = PRICE_EXTRA_MAX;
     pool->price = price_at(pool, (double)pool->spent_ns);
+    pool->dear_bytes = price_dear_bytes(pool);
     pool->price_looks = PRICE_LOOKS;
 }
 

@@ -9,6 +9,7 @@
 #include "memory/pool/family.h"
 #include "memory/pool/figures.h"
 #include "memory/pool/gate.h"
+#include "memory/pool/headroom.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/pool.h"
@@ -90,6 +91,7 @@ static void process_forked(void)
         const bool was_forked = pool->is_forked;
         lochi_pool_leave_caches(pool);
         pool->fetches = 0; /* of threads that are not here */
+        lochi_lock_init_condition(&pool->has_fetched);
         pool->is_forked = lochi_device_is_forked(pool->device);
         if (was_forked || !pool->is_forked) lochi_pool_go(pool);
     }
@@ -111,6 +113,8 @@ void lochi_pool_join(lochi_pool *pool)
     lochi_thread_at_end(process_thread_ends);
     lochi_lock_take(&process_lock);
     pool->next_pool = process_pools;
+    pool->pool_link = &process_pools;
+    if (process_pools) process_pools->pool_link = &pool->next_pool;
     process_pools = pool;
     lochi_lock_drop(&process_lock);
 }
@@ -118,10 +122,8 @@ void lochi_pool_join(lochi_pool *pool)
 void lochi_pool_leave(lochi_pool *pool)
 {
     lochi_lock_take(&process_lock);
-    lochi_pool **link = &process_pools;
-    while (*link && *link != pool)
-        link = &(*link)->next_pool;
-    if (*link) *link = pool->next_pool;
+    *pool->pool_link = pool->next_pool;
+    if (pool->next_pool) pool->next_pool->pool_link = pool->pool_link;
     lochi_lock_drop(&process_lock);
 }
 
@@ -137,13 +139,38 @@ loch_status lochi_pool_visit_all(pool_visitor *visit, void *user)
 
 /* --- asking others for memory --- */
 
-size_t lochi_pool_ask_siblings(lochi_pool *pool)
+/* Tells whether a pool can give memory back for another one of the same device and kind. */
+static bool process_is_sibling(const lochi_pool *pool, const lochi_pool *other)
+{
+    return other != pool && other->device == pool->device && other->kind == pool->kind && !other->range;
+}
+
+/* Returns the bytes of other pools that may be free: at most so many can be given back. */
+static size_t process_count_spare(const lochi_pool *pool)
+{
+    size_t spare = 0;
+    lochi_lock_assert_held(&process_lock);
+    for (lochi_pool *other = process_pools; other; other = other->next_pool) {
+        if (!process_is_sibling(pool, other)) continue;
+        lochi_lock_take(&other->lock);
+        spare += lochi_pool_count_spare(other);
+        lochi_lock_drop(&other->lock);
+    }
+    return spare;
+}
+
+size_t lochi_pool_ask_siblings(lochi_pool *pool, size_t bytes)
 {
     size_t gone = 0;
     pool_handle *returned = NULL;
+    lochi_pool_take_locks(pool);
+    lochi_pool_look_at_room(pool, bytes);
+    const size_t room = lochi_pool_find_room(pool), own = lochi_pool_count_spare(pool);
+    lochi_pool_drop_locks(pool);
     lochi_lock_take(&process_lock);
-    for (lochi_pool *other = process_pools; other; other = other->next_pool) {
-        if (other == pool || other->device != pool->device || other->kind != pool->kind) continue;
+    const bool is_enough = room == SIZE_MAX || process_count_spare(pool) + room + own >= bytes;
+    for (lochi_pool *other = is_enough ? process_pools : NULL; other && gone < bytes; other = other->next_pool) {
+        if (!process_is_sibling(pool, other)) continue;
         lochi_pool_take_locks(other);
         gone += lochi_pool_trim(other, 0);
         process_drop_locks(other, &returned);

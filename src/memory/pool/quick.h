@@ -292,7 +292,7 @@ static inline __attribute__((always_inline)) bool lochi_pool_free_here(lochi_poo
         is_freed = lochi_pool_quick_free_small(pool, first, (pool_slab *)(page - POOL_IS_SLAB), address);
     } else if (LOCHI_LIKELY(page && !(page & POOL_IS_FREED))) {
         /* The processor predicts the branches up to here, so a lead gives the record while the page is still read. */
-        pool_block *lead = lochi_pool_find_lead(pool, address - pool->base);
+        pool_block *lead = LOCHI_UNLIKELY(pool->leads) ? lochi_pool_find_lead(pool, address - pool->base) : NULL;
         is_freed = lochi_pool_quick_free_large(pool, first, lead ? lead : lochi_pool_page_block(page), address);
     }
     if (recorded && thread && is_freed) lochi_recorder_write_free(thread, recorded, address);

@@ -6,6 +6,18 @@
 
 #include "memory/pool/state.h"
 
+/* Tells whether a child pool uses the block as its range. */
+static inline bool lochi_pool_is_range(const pool_block *block)
+{
+    return lochi_pool_state(block) != POOL_USED && atomic_load_explicit(&block->child, memory_order_relaxed) != NULL;
+}
+
+/* Tells whether blocks of a state are handed out. Slabs are not. */
+static inline bool lochi_pool_is_out(pool_state state)
+{
+    return state == POOL_USED || state == POOL_SPECIAL || state == POOL_GROWABLE;
+}
+
 /* --- entries of the table of pages --- */
 
 static inline struct pool_slab *lochi_pool_page_slab(uintptr_t page)
@@ -58,8 +70,12 @@ static inline void lochi_pool_set_slack(pool_block *block, size_t slack)
 static inline void lochi_pool_set_requested(pool_block *block, size_t bytes)
 {
     const size_t slack = block->bytes - bytes;
-    if (LOCHI_UNLIKELY(slack >= POOL_SLACK_WIDE)) atomic_store_explicit(&block->wide, bytes, memory_order_relaxed);
-    lochi_pool_set_slack(block, slack < POOL_SLACK_WIDE ? slack : POOL_SLACK_WIDE);
+    if (LOCHI_UNLIKELY(slack >= POOL_SLACK_WIDE)) {
+        atomic_store_explicit(&block->wide, bytes, memory_order_relaxed);
+        lochi_pool_set_slack(block, POOL_SLACK_WIDE);
+    } else {
+        lochi_pool_set_slack(block, slack);
+    }
 }
 
 /* --- ids --- */

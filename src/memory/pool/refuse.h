@@ -5,6 +5,9 @@
 
 #include "memory/pool/heap.h"
 
+/* Refuses a request that is larger than a limit on its path, or than the device: it can never be served. E_LIMIT,
+ * E_DEVICE_MEMORY. */
+loch_status lochi_pool_check_ceiling(const lochi_pool *pool, size_t bytes);
 /* Fails because a request does not fit. `status` is the result of the last step. */
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status);
 /* Fails because a limit does not leave `bytes` more, and names the pool of that limit. E_LIMIT. */

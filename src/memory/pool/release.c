@@ -35,17 +35,25 @@ bool lochi_pool_has_unfinished(lochi_pool *pool)
     return false;
 }
 
-size_t lochi_pool_count_idle(lochi_pool *pool)
+/* Returns what the device gets back with a handle: a raw segment may have bytes in front of its first cell. */
+static size_t release_count(const pool_handle *handle)
+{
+    return handle->handle ? handle->bytes : handle->raw_bytes;
+}
+
+size_t lochi_pool_count_idle(lochi_pool *pool, bool has_passed)
 {
     lochi_lock_assert_held(&pool->lock);
     size_t bytes = pool->loose_bytes;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        if (has_passed && lane->capture) continue;
         int bin = POOL_BINS - 1;
         for (pool_block *block; (block = lochi_pool_bins_below(&lane->bins, &bin)); bin--)
             for (; block; block = block->list_next) {
+                if (has_passed && block->is_piece) continue;
                 const pool_handle *handle = release_first_whole(pool, block, 0);
                 for (; handle; handle = release_first_whole(pool, block, handle->at + handle->bytes))
-                    bytes += handle->bytes;
+                    if (!has_passed || lochi_pool_is_past(block, handle)) bytes += release_count(handle);
             }
     }
     return bytes;
@@ -118,7 +126,7 @@ size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes)
         if (lane->capture) continue;
         pool_block *block;
         for (pool_handle *handle; gone < bytes && (handle = lochi_pool_find_idle(pool, lane, SIZE_MAX, &block));) {
-            const size_t size = handle->handle ? handle->bytes : handle->raw_bytes;
+            const size_t size = release_count(handle);
             const loch_status status = handle->handle ? lochi_pool_destroy_free(pool, handle, block)
                                                       : lochi_pool_drop_segment(pool, handle, block);
             if (status != LOCH_OK) return gone;

@@ -10,8 +10,9 @@ size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
 /* Gives free segments back, those first whose sizes are nearest to what is left, until `bytes` have gone or none is
  * left. For pools whose segments have the sizes of requests. Returns the bytes given back. */
 size_t lochi_pool_make_way(lochi_pool *pool, size_t bytes);
-/* Returns the bytes of handles that are unmapped or lie wholly in free blocks. */
-size_t lochi_pool_count_idle(lochi_pool *pool);
+/* Returns the bytes of handles that are unmapped or lie wholly in free blocks; with `has_passed` only those that
+ * lochi_pool_give_back gives back now. */
+size_t lochi_pool_count_idle(lochi_pool *pool, bool has_passed);
 /* Tells whether a handle lies wholly in a free block that streams may still use. It can go back when they have
  * passed. */
 bool lochi_pool_has_unfinished(lochi_pool *pool);

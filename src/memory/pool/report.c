@@ -32,7 +32,8 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
     lochi_pool_stop(pool);
     lochi_pool_publish_all(pool);
     uint64_t allocs = pool->allocs, largest = pool->largest;
-    for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
+    const uint32_t top = atomic_load_explicit(&lochi_thread_slots_top, memory_order_relaxed);
+    for (uint32_t slot = 1; slot <= top; slot++)
         for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next) {
             allocs += cache->allocs;
@@ -155,7 +156,7 @@ loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size
     lochi_lock_take(&self->lock);
     lochi_pool_try_obey(self, true);
     lochi_pool_read_info(self, &info);
-    const size_t idle = lochi_pool_count_idle(self);
+    const size_t idle = lochi_pool_count_idle(self, false);
     lochi_pool_drop_locks(self);
     lochi_text_write(&out, "pool \"%s\" on %s\n", loch_allocator_get_name(pool), self->device->name);
     lochi_text_write(&out, "  held from the device: %s in %zu handles, peak %s, limit %s\n",

@@ -17,6 +17,7 @@
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
 #include "memory/pool/protect.h"
+#include "memory/pool/record.h"
 #include "memory/pool/refuse.h"
 #include "memory/pool/wipe.h"
 
@@ -125,9 +126,10 @@ static loch_status resize_try(lochi_pool *pool, void *address, size_t bytes, siz
 static loch_status resize_again(lochi_pool *pool, void *address, size_t bytes, loch_status status, size_t *allocated)
 {
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED;
-    const size_t gone = status == LOCH_E_LIMIT     ? lochi_pool_ask_family(pool, bytes, false)
-                        : is_short && !pool->range ? lochi_pool_ask_siblings(pool)
-                                                   : 0;
+    const size_t gone = lochi_error_is_final(status) ? 0
+                        : status == LOCH_E_LIMIT     ? lochi_pool_ask_family(pool, bytes, false)
+                        : is_short && !pool->range   ? lochi_pool_ask_siblings(pool, bytes)
+                                                     : 0;
     if (gone) status = resize_try(pool, address, bytes, allocated, true);
     if (status != LOCH_OK) lochi_failure_count(&pool->failures);
     return status;

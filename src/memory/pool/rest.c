@@ -6,6 +6,7 @@
 #include "memory/pool/heap.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
+#include "memory/pool/record.h"
 #include "memory/pool/wipe.h"
 
 #define REST_RECORDS 31 /* records in one batch, at least */
@@ -91,11 +92,11 @@ pool_block *lochi_rest_release(lochi_pool *pool, pool_block *block, bool is_gone
     return block;
 }
 
-bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, pool_rest rest, uintptr_t *at,
+bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, size_t bytes, pool_rest rest, uintptr_t *at,
                           pool_part *out)
 {
     lochi_lock_assert_held(&pool->lock);
-    const uintptr_t end = block->start + lochi_rest_count_live(block);
+    const uintptr_t end = block->start + bytes;
     while (*at < end) {
         pool_handle *handle = lochi_pool_find_handle(pool, *at);
         const uintptr_t handle_end = lochi_pool_find_end(pool, handle, *at),

@@ -23,16 +23,16 @@ void lochi_rest_put_aside_back(lochi_pool *pool, pool_block *aside);
  * otherwise it stays dormant. Returns the block of that part; the rest is behind it and dormant. Uses one record. */
 pool_block *lochi_rest_release(lochi_pool *pool, pool_block *block, bool is_gone);
 
-/* A part of a live block that lies in one handle. */
+/* A part of a block that lies in one handle. */
 typedef struct pool_part {
     pool_handle *handle;
     uintptr_t start;
     size_t bytes;
 } pool_part;
 
-/* Finds the first part at or behind *at whose handle has the state `rest`, and moves *at behind it. Returns false at
- * the end. */
-bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, pool_rest rest, uintptr_t *at,
+/* Finds the first part at or behind *at whose handle has the state `rest`, and moves *at behind it. Returns false
+ * behind the first `bytes` of the block. */
+bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, size_t bytes, pool_rest rest, uintptr_t *at,
                           pool_part *out);
 
 /* Tells checking tools which memory the host may touch, after copies that covered whole handles. */

@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/options.h"
 #include "base/sized.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/cache.h"
@@ -29,12 +30,14 @@
 #include "memory/pool/outside.h"
 #include "memory/pool/poison.h"
 #include "memory/pool/pool.h"
+#include "memory/pool/record.h"
 #include "memory/pool/rest.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/trim.h"
 #include "memory/recorder/recorder.h"
 
 #define SLEEP_TRIES 16 /* attempts, if the pool fills while the room is allocated */
+#define SLEEP_NAN 0xff /* a byte that makes NaN in every type of numbers with a fraction, and -1 in integers */
 
 /* --- choosing --- */
 
@@ -309,8 +312,8 @@ static loch_status sleep_read_options(const lochi_pool *pool, const loch_sleep_o
 {
     *out = (loch_sleep_options){.size = sizeof *out};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of sleep options", given, out, sizeof *out));
-    if ((unsigned)out->contents > LOCH_SLEEP_FILE || out->tag >= LOCH_TAG_COUNT_MAX)
-        return LOCH_FAIL(INVALID, "the sleep options have unknown values");
+    if ((unsigned)out->contents > LOCH_SLEEP_DROP) return LOCH_FAIL(INVALID, "the sleep options have unknown contents");
+    if (out->tag && !*loch_tag_name(out->tag)) return LOCH_FAIL(INVALID, "there is no tag with number %u", out->tag);
     const bool has_pieces = out->contents == LOCH_SLEEP_PINNED || out->contents == LOCH_SLEEP_HOST;
     if ((out->allocator && !has_pieces) || (out->path && out->contents != LOCH_SLEEP_FILE))
         return LOCH_FAIL(INVALID, "contents that are %s need no %s",
@@ -333,10 +336,13 @@ loch_status loch_pool_sleep(loch_allocator *pool, const loch_sleep_options *opti
     lochi_pool *self = lochi_pool_of(pool);
     if (!self) return LOCH_FAIL(INVALID, "\"%s\" is not a pool", loch_allocator_get_name(pool));
     loch_sleep_options read;
+    bool is_nan;
     LOCH_TRY_RETURN(sleep_read_options(self, options, &read));
+    LOCH_TRY_RETURN(lochi_option_switch("sleep_nan", &is_nan));
     pool_nap *nap = lochi_zalloc(sizeof *nap);
     if (!nap) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a sleep");
     nap->tag = read.tag;
+    nap->dropped = is_nan ? SLEEP_NAN : 0;
     pool_stage stage = {0};
     size_t gone = 0;
     bool is_done = false;

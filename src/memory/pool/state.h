@@ -2,11 +2,12 @@
 /* The state of a pool: structs, accessors and invariants. docs/architecture.md draws the parts of this room and
  * their dependencies.
  *
- * Addresses. A pool has one large reservation (or raw segments, without virtual memory). It is divided into cells of
- * one granule. A cell points to the handle that is mapped there. A table has an entry for each page of 8 KiB: the
- * block that starts in the page and where, or the slab around the page. Large blocks are longer than a page, so at
- * most one starts in a page: the start of a block leads to it with one load, addresses inside it with a few more
- * (bounds.c). Blocks tile the addresses and point to their neighbours. Block records are on the host and never move.
+ * Addresses. A pool has one large reservation (or raw segments, without virtual memory), its range; large growable
+ * blocks have reservations of their own (annex.c). Addresses are divided into cells of one granule. A cell points to
+ * the handle that is mapped there. A table has an entry for each page of 8 KiB: the block that starts in the page and
+ * where, or the slab around the page. Large blocks are longer than a page, so at most one starts in a page: the start
+ * of a block leads to it with one load, addresses inside it with a few more (bounds.c). Blocks tile the addresses and
+ * point to their neighbours. Block records are on the host and never move.
  *
  *   | used | free | used |  bare  | free | slab |  bare ...
  *   |<---- handle A ---->|        |<- handle B ->|
@@ -50,6 +51,7 @@
 #include "base/tree.h"
 #include "device/ranges.h"
 #include "memory/allocator.h"
+#include "memory/pool/annex.h"
 #include <loch/child.h>
 #include <loch/moving.h>
 #include <loch/pool.h>
@@ -159,10 +161,16 @@ typedef struct pool_block {
     _Alignas(128) uintptr_t start;
     size_t bytes;
     _Atomic uint8_t state; /* pool_state; relaxed: see Locks above for its owner */
-    bool is_elsewhere : 1; /* further streams use it: listed in the pool's tree */
-    bool is_captured : 1;  /* belongs to the lane of a capture */
-    bool is_nest : 1;      /* free memory for blocks up to POOL_NEST_MAX */
-    bool is_piece : 1;     /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
+    union {
+        uint8_t flags; /* all of these, to be copied and reset at once */
+        struct {
+            bool is_elsewhere : 1; /* further streams use it: listed in the pool's tree */
+            bool is_captured : 1;  /* belongs to the lane of a capture */
+            bool is_nest : 1;      /* free memory for blocks up to POOL_NEST_MAX */
+            bool is_piece : 1;     /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
+            bool is_annex : 1;     /* lies in an annex (annex.c) */
+        };
+    };
     uint16_t tag;
     union {
         uint32_t epoch;         /* not handed out: low half of the epoch (lochi_pool_epoch) */
@@ -362,9 +370,10 @@ typedef struct pool_family {
     bool is_counted;           /* LOCH_CHILD_QUOTA: its memory counts in the parent. Never changes */
     bool is_linked;            /* in its parent's list of children */
     size_t limit, minimum;     /* limit: a copy of the pool's limit, for other pools to read */
+    size_t ceiling;            /* limit that no grant exceeds: a larger request is never served; 0 for none */
     size_t sums[POOL_SUMS];    /* valid once the pool is related */
-    uint64_t number;           /* in order of creation */
-    struct lochi_pool *children, *next_child;
+    lochi_tree children;       /* by number: in order of creation */
+    lochi_tree_node node;      /* in the parent's tree; key: number */
 } pool_family;
 
 /* --- the pool --- */
@@ -424,7 +433,7 @@ struct lochi_pool {
     size_t cell_bytes;
     size_t step_bytes, smallest; /* handles are multiples of the first (a cell; pinned: a page) and have the second */
     pool_lane *lanes;
-    pool_bins bare;
+    pool_bins *bare;                  /* of the reservation; NULL before it is made, and with raw segments */
     pool_block *fading, **fading_end; /* oldest first */
     size_t fading_count, fading_bytes;
     uint64_t plans;                         /* number of plans so far */
@@ -432,6 +441,7 @@ struct lochi_pool {
     pool_block *filled, *vacated, *held;    /* by a plan in progress: see lochi_pool_settle */
     pool_block *first;                      /* of the reservation: the record stays with the lowest addresses */
     pool_block *growables;                  /* list */
+    pool_annexes annexes;                   /* reservations of growable blocks */
     bool has_shrunk;                        /* some of them have more memory than they need */
     size_t big_idle;                        /* LOCH_POOL_WHOLE_BLOCKS: bytes of free pieces above 1 MiB */
     pool_block *spare;                      /* unused records */
@@ -441,6 +451,7 @@ struct lochi_pool {
     loch_status dry;              /* why the source has no segment, while a request tries to do without one */
     uint32_t fetches;             /* threads that are getting a segment from the source */
     uint64_t fetched;             /* segments that came from the source */
+    pthread_cond_t has_fetched;   /* signalled when a thread has got a segment, or was refused one */
     pool_handle *handles, *loose; /* mapped; unmapped */
     size_t handles_count, loose_bytes;
     size_t wide_from;      /* `reserved` from which more of the table of pages gets large pages */
@@ -456,6 +467,10 @@ struct lochi_pool {
     loch_event *awaited;   /* event that a thread waits for outside; NULL for none */
     size_t events_count, events_capacity;
     size_t limit, idle;
+    size_t headroom;      /* bytes of the device that idle memory of the pool leaves to others (headroom.c) */
+    size_t room;          /* bytes that the device has left, estimated; SIZE_MAX if that is unknown */
+    unsigned room_looks;  /* times that the estimate may still be used */
+    bool has_room;        /* the device can be asked how much it has left. Never changes */
     bool is_small_capped; /* LOCH_POOL_WHOLE_BLOCKS: the preset's cap, which ignores free pieces above 1 MiB */
     bool is_obedient;     /* has or had a cap, a limit or relatives: handles record when they were freed */
     bool has_freed;       /* since the cap was last obeyed */
@@ -472,6 +487,7 @@ struct lochi_pool {
     double passed_ns;            /* time since `since_ns`, when the price was last computed */
     double price;                /* of mapping one handle, in bytes */
     double extra;
+    size_t dear_bytes; /* while handles have fewer bytes on average, the price is too high for a search; 0: unknown */
     unsigned price_looks;   /* times that the price may still be used */
     uintptr_t planned;      /* address that the last plan chose for its request */
     pool_block *planned_in; /* the free block that has it */
@@ -487,9 +503,9 @@ struct lochi_pool {
         waits_on_host;
     lochi_ledger *tags; /* figures by tag */
     lochi_stream_listener listener;
-    struct lochi_pool *next_pool; /* of the process: siblings give memory back for each other */
-    void *range;                  /* LOCH_CHILD_RANGE: the parent's block, all of this pool's memory; otherwise NULL */
-    bool is_related;              /* counted with parents or children; written with the family lock held too */
+    struct lochi_pool *next_pool, **pool_link; /* of the process: siblings give memory back for each other */
+    void *range;     /* LOCH_CHILD_RANGE: the parent's block, all of this pool's memory; otherwise NULL */
+    bool is_related; /* counted with parents or children; written with the family lock held too */
     pool_family family;
     bool is_hungry;                                 /* streams have used each other's memory */
     size_t crossed_bytes;                           /* bytes that changed lanes since free blocks were last merged */
@@ -519,18 +535,6 @@ static inline pool_state lochi_pool_state(const pool_block *block)
 static inline void lochi_pool_set_state(pool_block *block, pool_state state)
 {
     atomic_store_explicit(&block->state, (uint8_t)state, memory_order_relaxed);
-}
-
-/* Tells whether a child pool uses the block as its range. */
-static inline bool lochi_pool_is_range(const pool_block *block)
-{
-    return lochi_pool_state(block) != POOL_USED && atomic_load_explicit(&block->child, memory_order_relaxed) != NULL;
-}
-
-/* Tells whether blocks of a state are handed out. Slabs are not. */
-static inline bool lochi_pool_is_out(pool_state state)
-{
-    return state == POOL_USED || state == POOL_SPECIAL || state == POOL_GROWABLE;
 }
 
 /* Takes a block out of its list. It has no id then. */

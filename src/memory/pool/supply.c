@@ -8,11 +8,13 @@
 #include "base/text.h"
 #include "device/driver.h"
 #include "memory/pool/handle.h"
+#include "memory/pool/headroom.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/place.h"
 #include "memory/pool/price.h"
 #include "memory/pool/release.h"
+#include "memory/pool/reserve.h"
 #include "memory/pool/segment.h"
 
 #define SUPPLY_SOURCE_MIN ((size_t)2 << 20)  /* of segments of a source, unless the source has less */
@@ -24,8 +26,8 @@
 #define SUPPLY_UNALIGNED_MAX ((size_t)256 << 20)
 #define SUPPLY_UNALIGNED_PART 8
 
-/* Fills held addresses with new handles. */
-static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool_block *gap)
+/* Fills held addresses with new handles, which are counted in `*made`. */
+static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool_block *gap, size_t *made)
 {
     while (gap) {
         size_t bytes = lochi_pool_choose_handle(pool, gap->bytes);
@@ -39,6 +41,7 @@ static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool
             lochi_pool_destroy_loose(pool, handle);
             return status;
         }
+        ++*made;
         gap = rest;
     }
     return LOCH_OK;
@@ -131,6 +134,7 @@ static loch_status supply_carry_out(lochi_pool *pool, const pool_want *want, poo
 {
     pool_place plan;
     pool_block *gaps[POOL_PLACE_GAPS] = {NULL};
+    size_t made = 0;
     loch_status status = LOCH_OK;
     if (!supply_plan(pool, want, &plan)) {
         lochi_free(plan.sources);
@@ -140,11 +144,13 @@ static loch_status supply_carry_out(lochi_pool *pool, const pool_want *want, poo
     if (left && source == POOL_MOVED && !plan.is_created)
         status = LOCH_FAIL(FRAGMENTED, "no idle memory can be mapped where it is needed");
     if (left && status == LOCH_OK) status = lochi_pool_check_limit(pool, left);
+    if (left && status == LOCH_OK) status = lochi_pool_check_room(pool, left);
     if (status == LOCH_OK) status = supply_revive(pool, want, &plan);
     if (status == LOCH_OK) status = supply_hold(pool, want, &plan, gaps);
     if (status == LOCH_OK) status = supply_move(pool, want, &plan);
     for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
-        status = supply_fill_gap(pool, want, gaps[g]);
+        status = supply_fill_gap(pool, want, gaps[g], &made);
+    if (status != LOCH_OK) lochi_pool_destroy_filled(pool, made); /* a request that fails keeps nothing */
     pool->planned = plan.spot.start;
     pool->planned_in = NULL;
     lochi_pool_settle(pool);
@@ -188,19 +194,17 @@ static size_t supply_choose_unaligned(const lochi_pool *pool)
 /* Gives free segments back before the pool takes `bytes` more than it may keep. None of them fits the request. So each
  * byte that goes is paid for by a byte that has to be pinned anyway: giving back takes a third of the time of pinning,
  * and never more than twice the bytes go. A later request that would have fitted finds the new segment, which is
- * larger, so that sizes which alternate pin once. Nothing is given back during a capture. */
-static void supply_make_way(lochi_pool *pool, const pool_want *want, size_t bytes)
+ * larger, so that sizes which alternate pin once. Nothing is given back during a capture. Returns the bytes given
+ * back. */
+static size_t supply_make_way(lochi_pool *pool, const pool_want *want, size_t bytes)
 {
     const size_t most = lochi_pool_may_hold(pool, want->bytes);
-    if (want->lane->capture || pool->reserved + bytes <= most) return;
+    if (want->lane->capture || pool->reserved + bytes <= most) return 0;
     const loch_error saved = lochi_error_save();
-    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) { /* a stream without work has passed at once */
-        if (lane->freed == lane->epoch && !lane->capture && !lane->is_closed && lane->done != UINT64_MAX)
-            lochi_pool_mark(pool, lane);
-        if (lane->marks_count) lochi_pool_poll(pool, lane);
-    }
-    lochi_pool_make_way(pool, pool->reserved + bytes - most);
+    lochi_pool_mark_freed(pool);
+    const size_t gone = lochi_pool_make_way(pool, pool->reserved + bytes - most);
     lochi_error_restore(&saved);
+    return gone;
 }
 
 pool_segment_size lochi_pool_size_segment(lochi_pool *pool, size_t bytes, size_t alignment)
@@ -241,22 +245,30 @@ static loch_status supply_take_segment(lochi_pool *pool, const pool_want *want)
 {
     const pool_segment_size size = lochi_pool_size_segment(pool, want->bytes, want->alignment);
     if (pool->options.source) return supply_ask_source(pool, &size);
-    if (pool->is_exact) supply_make_way(pool, want, size.wished);
-    if (size.wished > size.needed) {
-        const loch_error saved = lochi_error_save();
-        if (lochi_pool_take_segment(pool, size.wished, size.alignment, want->lane) == LOCH_OK) return LOCH_OK;
-        lochi_error_restore(&saved);
-    }
-    return lochi_pool_take_segment(pool, size.needed, size.alignment, want->lane);
+    const size_t gone = pool->is_exact ? supply_make_way(pool, want, size.wished) : 0;
+    loch_status status = LOCH_E_DEVICE_MEMORY;
+    const loch_error saved = lochi_error_save();
+    if (size.wished > size.needed && (!pool->has_room || pool->room >= size.wished + pool->headroom))
+        status = lochi_pool_take_segment(pool, size.wished, size.alignment, want->lane);
+    if (status == LOCH_OK) return LOCH_OK;
+    lochi_error_restore(&saved);
+    status = lochi_pool_take_segment(pool, size.needed, size.alignment, want->lane);
+    if (status == LOCH_OK || !gone) return status;
+    const loch_error failure = lochi_error_save(); /* the request fails: the pool gets back what it had */
+    (void)lochi_pool_take_segment(pool, gone, pool->cell_bytes, want->lane);
+    lochi_error_restore(&failure);
+    return status;
 }
 
 loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source)
 {
     lochi_pool_assert_both(pool);
     if (pool->range && source != POOL_MOVED) return LOCH_FAIL(LIMIT, "a child has no memory beyond its range");
+    if (source != POOL_MOVED || pool->is_virtual) lochi_pool_look_at_room(pool, want->bytes);
     if (!pool->is_virtual)
         return source != POOL_MOVED ? supply_take_segment(pool, want)
                                     : LOCH_FAIL(FRAGMENTED, "raw memory cannot be remapped");
+    LOCH_TRY_RETURN(lochi_pool_open_addresses(pool));
     const uint64_t moved = pool->handles_moved + pool->handles_revived;
     const uint64_t start_ns = lochi_device_now_ns(pool->device);
     const uint64_t handles = pool->handles_moved + pool->handles_created;

@@ -113,10 +113,9 @@ static bool transfer_take_large(lochi_pool *pool, pool_cache *cache, size_t requ
     return true;
 }
 
-bool lochi_pool_take_batch(lochi_pool *pool, const loch_request *request)
+bool lochi_pool_take_left(lochi_pool *pool, const loch_request *request)
 {
-    if (!atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed) || request->alignment > pool->unit)
-        return false;
+    if (request->alignment > pool->unit) return false;
     pool_cache *first = lochi_pool_enter(pool);
     if (!first) return false;
     pool_cache *cache =

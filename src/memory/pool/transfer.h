@@ -28,7 +28,13 @@ struct pool_store {
 
 /* Fills the calling thread's cache for a plain request with a batch that another thread left. Returns false if there
  * is none, or if the thread has to take the lock. Call without the lock. */
-bool lochi_pool_take_batch(lochi_pool *pool, const loch_request *request);
+bool lochi_pool_take_left(lochi_pool *pool, const loch_request *request);
+/* Calls lochi_pool_take_left if threads have left batches. */
+static inline bool lochi_pool_take_batch(lochi_pool *pool, const loch_request *request)
+{
+    return LOCHI_UNLIKELY(atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed)) &&
+           lochi_pool_take_left(pool, request);
+}
 /* Leaves a batch of the calling thread's cache to other threads, so that the block at `address` can be cached.
  * Returns false if the thread has to take the lock. Call without the lock. */
 bool lochi_pool_leave_batch(lochi_pool *pool, uintptr_t address);

@@ -58,6 +58,7 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
     lochi_pool_assert_both(pool);
     const size_t before = pool->reserved;
     trim_gather(pool);
+    lochi_pool_drop_annexes(pool);
     if (pool->range) return 0;
     if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
     if (pool->is_of_graphs) return before - pool->reserved; /* waiting gains nothing: free memory belongs to graphs */

@@ -76,7 +76,7 @@ void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *b
         return;
     }
     lochi_pool_set_state(block, POOL_WAITING);
-    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+    if (!block->is_annex) lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
 }
 
 /* Takes a waiting block out of the list, and frees its memory at an epoch of its own lane. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Wakes pools: creates memory for the sleeping handles that still have a live block and restores their contents;
  * creates memory for those with free memory of captures; removes the others. Joins neighbouring handles before that.
- * Dropped contents are replaced by a byte that makes them invalid numbers. The device copies while the host maps the
- * next handles. All of that happens outside the pool's lock. Blocks that other threads free meanwhile become
- * dormant, and free memory at the end of the wake. */
+ * Dropped contents and free memory of captures are filled, with zeros unless the sleep chose another byte: new memory
+ * of a driver may have old contents. The device copies while the host maps the next handles. All of that happens
+ * outside the pool's lock. Blocks that other threads free meanwhile become dormant, and free memory at the end of the
+ * wake. */
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
@@ -20,13 +21,13 @@
 #include "memory/pool/process.h"
 #include "memory/pool/protect.h"
 #include "memory/pool/rest.h"
+#include "memory/pool/shrunk.h"
 #include "memory/pool/slab.h"
 #include "memory/pool/trim.h"
 #include "memory/pool/uses.h"
 #include "memory/recorder/recorder.h"
 
 #define WAKE_RUN ((size_t)32 << 20) /* bytes that are worth a copy of their own */
-#define WAKE_DROPPED 0xff           /* every byte of dropped contents: NaN in every type of numbers with a fraction */
 
 /* Mapping a handle takes 48 us on an H200, whatever its size, and the bus copies 2.6 MiB meanwhile. Handles of 16 MiB
  * leave the host most of its time; larger ones would gain little, and are remapped less flexibly. */
@@ -38,9 +39,17 @@ typedef struct wake_run {
     pool_nap *nap;
     uintptr_t start;
     size_t bytes, offset;
+    bool is_filled;
+    unsigned char fill;
 } wake_run;
 
-/* Copies a run back, or fills it if its contents were dropped. Does so outside the lock, except while a tool checks
+/* A part of a block that a wake restores or fills. */
+typedef struct wake_part {
+    pool_part at;
+    bool is_free; /* free memory of captures */
+} wake_part;
+
+/* Copies a run back, or fills it. Does so outside the lock, except while a tool checks
  * accesses: a free by another thread would hide memory from the copy. */
 static loch_status wake_flush(lochi_pool *pool, wake_run *run, pool_stage *stage)
 {
@@ -49,27 +58,28 @@ static loch_status wake_flush(lochi_pool *pool, wake_run *run, pool_stage *stage
     if (!whole.bytes) return LOCH_OK;
     if (!pool->checker) lochi_pool_go_outside(pool);
     const loch_status status =
-        whole.nap->keep.contents == LOCH_SLEEP_DROP
-            ? lochi_fill_own(pool->default_stream, (void *)whole.start, whole.bytes, WAKE_DROPPED)
-            : lochi_keep_restore(&whole.nap->keep, stage, whole.start, whole.bytes, whole.offset);
+        whole.is_filled ? lochi_fill_own(pool->default_stream, (void *)whole.start, whole.bytes, whole.fill)
+                        : lochi_keep_restore(&whole.nap->keep, stage, whole.start, whole.bytes, whole.offset);
     if (!pool->checker) lochi_pool_come_back(pool);
     return status;
 }
 
 /* Adds a part to the current run, or copies the run back and starts a new one. */
-static loch_status wake_add(lochi_pool *pool, wake_run *run, const pool_part *part, pool_stage *stage)
+static loch_status wake_add(lochi_pool *pool, wake_run *run, const wake_part *part, pool_stage *stage)
 {
-    pool_nap *nap = part->handle->nap;
-    const bool is_dropped = nap->keep.contents == LOCH_SLEEP_DROP;
-    const size_t offset = is_dropped ? part->start : lochi_nap_find_offset(nap, part->start);
-    const bool is_next =
-        run->nap == nap && run->start + run->bytes == part->start && run->offset + run->bytes == offset;
+    const uintptr_t start = part->at.start;
+    pool_nap *nap = part->at.handle->nap;
+    const bool is_filled = part->is_free || nap->keep.contents == LOCH_SLEEP_DROP;
+    const unsigned char fill = part->is_free ? 0 : nap->dropped;
+    const size_t offset = is_filled ? start : lochi_nap_find_offset(nap, start);
+    const bool is_next = run->nap == nap && run->start + run->bytes == start && run->offset + run->bytes == offset &&
+                         run->is_filled == is_filled && run->fill == fill;
     if (run->bytes && is_next) {
-        run->bytes += part->bytes;
+        run->bytes += part->at.bytes;
         return LOCH_OK;
     }
     LOCH_TRY_RETURN(wake_flush(pool, run, stage));
-    *run = (wake_run){nap, part->start, part->bytes, offset};
+    *run = (wake_run){nap, start, part->at.bytes, offset, is_filled, fill};
     return LOCH_OK;
 }
 
@@ -82,17 +92,17 @@ static loch_status wake_get_up_rest(lochi_pool *pool)
     return LOCH_OK;
 }
 
-/* The parts of live blocks that a wake restores, by address. */
+/* The parts that a wake restores or fills, by address. */
 typedef struct wake_list {
-    pool_part *parts;
+    wake_part *parts;
     size_t count, capacity;
 } wake_list;
 
-static loch_status wake_list_add(wake_list *list, const pool_part *part)
+static loch_status wake_list_add(wake_list *list, const wake_part *part)
 {
     if (list->count == list->capacity) {
         const size_t capacity = list->capacity ? 2 * list->capacity : 64;
-        pool_part *grown = lochi_realloc(list->parts, capacity * sizeof *grown);
+        wake_part *grown = lochi_realloc(list->parts, capacity * sizeof *grown);
         if (!grown) return LOCH_FAIL(HOST_MEMORY, "no host memory for the list of saved contents");
         list->parts = grown;
         list->capacity = capacity;
@@ -101,31 +111,34 @@ static loch_status wake_list_add(wake_list *list, const pool_part *part)
     return LOCH_OK;
 }
 
-/* Lists the live memory that sleeps. Blocks may be freed during the wake, but handles stay. */
+/* Lists the live memory that sleeps, and the free memory of captures. Blocks may be freed during the wake, but handles
+ * stay. */
 static loch_status wake_find_parts(lochi_pool *pool, wake_list *list)
 {
-    pool_part part;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) == POOL_WAITING) continue;
-        for (uintptr_t at = block->start; lochi_rest_next_part(pool, block, POOL_WANTED, &at, &part);)
+        const size_t bytes = lochi_rest_count_kept(block);
+        wake_part part = {.is_free = !lochi_rest_count_live(block)};
+        for (uintptr_t at = block->start; lochi_rest_next_part(pool, block, bytes, POOL_WANTED, &at, &part.at);)
             LOCH_TRY_RETURN(wake_list_add(list, &part));
     }
     return LOCH_OK;
 }
 
-/* Maps memory under all live blocks that sleep, and restores their contents. The device copies while the host maps
- * the next handles. */
+/* Maps memory under all listed parts, and restores or fills it. The device copies while the host maps the next
+ * handles. */
 static loch_status wake_restore(lochi_pool *pool, const wake_list *list, pool_stage *stage, size_t *restored)
 {
     wake_run run = {0};
     for (size_t i = 0; i < list->count; i++) {
-        const pool_part *part = &list->parts[i];
-        if (!part->handle->handle) {
+        const wake_part *part = &list->parts[i];
+        pool_handle *handle = part->at.handle;
+        if (!handle->handle) {
             if (run.bytes >= WAKE_RUN) LOCH_TRY_RETURN(wake_flush(pool, &run, stage));
-            LOCH_TRY_RETURN(lochi_pool_get_up(pool, part->handle));
+            LOCH_TRY_RETURN(lochi_pool_get_up(pool, handle));
         }
         LOCH_TRY_RETURN(wake_add(pool, &run, part, stage));
-        if (part->handle->nap->keep.contents != LOCH_SLEEP_DROP) *restored += part->bytes;
+        if (!part->is_free && handle->nap->keep.contents != LOCH_SLEEP_DROP) *restored += part->at.bytes;
     }
     LOCH_TRY_RETURN(wake_flush(pool, &run, stage));
     LOCH_TRY_RETURN(wake_get_up_rest(pool));
@@ -217,6 +230,7 @@ static loch_status wake_prepare(lochi_pool *pool, wake_list *list, pool_block **
 {
     size_t forgotten = 0;
     lochi_pool_collect(pool);
+    lochi_pool_drop_shrunk(pool); /* what was freed in annexes gets no memory */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         lochi_rest_set(pool, block, lochi_rest_count_kept(block), POOL_ASLEEP, POOL_WANTED);
     for (pool_handle *handle = pool->handles; handle;
@@ -319,7 +333,7 @@ static size_t wake_make_room(lochi_pool *pool, loch_status why)
     const size_t asleep = pool->asleep_bytes;
     lochi_pool_drop_locks(pool);
     if (why == LOCH_E_LIMIT) gone += lochi_pool_ask_family(pool, asleep, false);
-    if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool);
+    if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool, asleep);
     lochi_error_restore(&saved);
     return gone;
 }

@@ -11,6 +11,7 @@
 #include "memory/pool/look.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/process.h"
+#include "memory/pool/record.h"
 #include "memory/pool/slab.h"
 #include <stdio.h>
 
@@ -131,15 +132,24 @@ static void walk_write(const lochi_pool *pool, uintptr_t address, char *text, si
 }
 
 /* Tries the lock: the caller may hold locks that come after it. */
-void lochi_pool_describe(const lochi_tenant *tenant, uintptr_t address, char *text, size_t bytes)
+static void walk_write_locked(lochi_pool *pool, uintptr_t address, char *text, size_t bytes)
 {
-    lochi_pool *pool = LOCHI_CONTAINER(tenant, lochi_pool, tenant);
     const bool is_mine = lochi_lock_is_mine(&pool->lock), is_taken = !is_mine && lochi_lock_try(&pool->lock);
     if (is_mine || is_taken)
         walk_write(pool, address, text, bytes);
     else
         snprintf(text, bytes, "memory of pool \"%s\"", loch_allocator_get_name(pool->allocator));
     if (is_taken) lochi_lock_drop(&pool->lock);
+}
+
+void lochi_pool_describe(const lochi_tenant *tenant, uintptr_t address, char *text, size_t bytes)
+{
+    walk_write_locked(LOCHI_CONTAINER(tenant, lochi_pool, tenant), address, text, bytes);
+}
+
+void lochi_pool_describe_annex(const lochi_tenant *tenant, uintptr_t address, char *text, size_t bytes)
+{
+    walk_write_locked(LOCHI_CONTAINER(tenant, pool_annex, tenant)->pool, address, text, bytes);
 }
 
 /* --- families --- */

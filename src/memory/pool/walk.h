@@ -12,5 +12,7 @@ loch_status lochi_pool_walk(void *self, loch_block_visitor *visitor, void *user)
 
 /* Writes the live block around an address, its tag and its pool, for people; of a tenant (device/ranges.h). */
 void lochi_pool_describe(const lochi_tenant *tenant, uintptr_t address, char *text, size_t bytes);
+/* Writes the live block around an address in an annex; of the annex's tenant. */
+void lochi_pool_describe_annex(const lochi_tenant *tenant, uintptr_t address, char *text, size_t bytes);
 
 #endif

@@ -71,7 +71,7 @@ bool lochi_pool_wipe_block(lochi_pool *pool, pool_block *block)
     lochi_error_restore(&saved);
     if (is_wiped) return true;
     lochi_pool_set_state(block, POOL_WAITING);
-    lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
+    if (!block->is_annex) lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     lochi_pool_enlist(&pool->dirty, block);
     pool->waiting_bytes += block->bytes;
     return false;

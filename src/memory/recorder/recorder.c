@@ -9,6 +9,7 @@
  * recorded as present. Other threads allocate and free meanwhile: a block that is present after its allocation was
  * recorded is known already, and one that is present after its free was recorded was live until then. */
 #include "memory/recorder/recorder.h"
+#include "base/backoff.h"
 #include "base/cancel.h"
 #include "base/fail.h"
 #include "base/fence.h"
@@ -26,7 +27,6 @@
 #include "memory/recorder/names.h"
 #include "memory/recorder/write.h"
 #include <loch/observer.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -74,7 +74,10 @@ static loch_status recorder_see_block(const loch_block *block, void *user)
 {
     const loch_allocator *allocator = user;
     const uint64_t own = allocator->device->default_stream.id;
-    lochi_recorder_write_present(lochi_recorder_of(allocator), block, block->stream_id == own ? 0 : block->stream_id);
+    lochi_growth growth = {.max_bytes = 0};
+    if (allocator->pool) (void)lochi_pool_get_growth(allocator->pool, block->address, &growth);
+    lochi_recorder_write_present(lochi_recorder_of(allocator), block, block->stream_id == own ? 0 : block->stream_id,
+                                 growth.max_bytes);
     return LOCH_OK;
 }
 
@@ -122,8 +125,8 @@ static void recorder_calm(void)
     lochi_lock_drop(&all->lock);
     lochi_fence_heavy(); /* a thread that records sees the NULL, or this thread sees that it is busy */
     for (size_t i = 0; i < LOCHI_SLOT_COUNT; i++)
-        while (atomic_load_explicit(&lochi_recorder_threads[i].busy, memory_order_acquire))
-            sched_yield();
+        for (unsigned turn = 0; atomic_load_explicit(&lochi_recorder_threads[i].busy, memory_order_acquire);)
+            lochi_backoff(&turn);
 }
 
 static void recorder_reset_thread(recorder_thread *thread)

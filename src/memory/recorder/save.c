@@ -89,7 +89,7 @@ loch_status loch_recorder_save(const char *path)
         status = LOCH_FAIL(HOST_MEMORY, "no host memory to save a recording");
     if (status == LOCH_OK) {
         lochi_whole_file file;
-        status = lochi_whole_file_open(&file, path);
+        status = lochi_whole_file_open_private(&file, path);
         if (status == LOCH_OK) status = lochi_whole_file_write(&file, page, RECORDER_HEADER_BYTES);
         if (status == LOCH_OK) status = save_write(&file, copy, chunk_bytes, generation);
         status = lochi_whole_file_close(&file, status);

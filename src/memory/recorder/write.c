@@ -6,12 +6,42 @@
 #include "memory/recorder/write.h"
 
 enum { WRITE_PRESENT = 1, WRITE_TAKEN, WRITE_GOING, WRITE_CALL, WRITE_SLEEP, WRITE_WAKE, WRITE_FAILED, WRITE_UNDO };
+enum { WRITE_RESERVE = 10 };
 
 /* Returns the number of a stream; NULL is the default stream. */
 static inline uint16_t write_stream(recorder_thread *thread, const loch_stream *stream)
 {
     if (!stream || stream->kind == LOCHI_STREAM_DEFAULT) return 0;
     return lochi_recorder_find_stream(thread, stream->id);
+}
+
+/* Writes a record of `count` numbers at the time `now`. */
+static void write_other(recorder_thread *thread, uint64_t now, uint8_t kind, const uint64_t *numbers, size_t count)
+{
+    const uint64_t ticks = recorder_elapse(thread, now);
+    const unsigned time_code = recorder_code(ticks);
+    uint8_t *start = atomic_load_explicit(&thread->at, memory_order_relaxed), *rest = start + 3 + (1u << time_code);
+    uint8_t *at = rest;
+    recorder_put(start + 3, ticks);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t number = numbers[i];
+        for (; number > 127; number >>= 7)
+            *at++ = (uint8_t)(number | 128);
+        *at++ = (uint8_t)number;
+    }
+    start[1] = kind;
+    start[2] = (uint8_t)(at - rest);
+    recorder_finish_record(thread, start, RECORDER_OTHER | time_code << 3, at);
+}
+
+/* Writes the addresses that a growable block reserves, at the time of its allocation: no other block can have had the
+ * address in between. */
+static void write_reserve(uint64_t now, uint32_t recorded, const void *address, size_t max_bytes)
+{
+    recorder_thread *thread = recorder_enter();
+    if (!thread) return;
+    write_other(thread, now, WRITE_RESERVE, (const uint64_t[]){recorded - 1, (uintptr_t)address, max_bytes}, 3);
+    recorder_leave(thread);
 }
 
 /* --- allocations and frees --- */
@@ -77,8 +107,10 @@ void lochi_recorder_write_alloc(recorder_thread *thread, uint64_t now, uint32_t 
 void lochi_recorder_note_alloc(uint32_t recorded, const void *address, const loch_request *request)
 {
     recorder_thread *thread = recorder_enter();
-    if (LOCHI_LIKELY(thread != NULL))
-        lochi_recorder_write_alloc(thread, recorder_now_after(), recorded, address, request);
+    if (LOCHI_UNLIKELY(!thread)) return;
+    const uint64_t now = recorder_now_after();
+    lochi_recorder_write_alloc(thread, now, recorded, address, request);
+    if (request->max_bytes) write_reserve(now, recorded, address, request->max_bytes);
 }
 
 /* Writes a record at the time `now` with an address, the allocator if it is not that of the last record, and a stream
@@ -164,25 +196,6 @@ void lochi_recorder_note_move(uint32_t recorded, const void *from, const void *t
 
 /* --- other records --- */
 
-/* Writes a record of `count` numbers at the time `now`. */
-static void write_other(recorder_thread *thread, uint64_t now, uint8_t kind, const uint64_t *numbers, size_t count)
-{
-    const uint64_t ticks = recorder_elapse(thread, now);
-    const unsigned time_code = recorder_code(ticks);
-    uint8_t *start = atomic_load_explicit(&thread->at, memory_order_relaxed), *rest = start + 3 + (1u << time_code);
-    uint8_t *at = rest;
-    recorder_put(start + 3, ticks);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t number = numbers[i];
-        for (; number > 127; number >>= 7)
-            *at++ = (uint8_t)(number | 128);
-        *at++ = (uint8_t)number;
-    }
-    start[1] = kind;
-    start[2] = (uint8_t)(at - rest);
-    recorder_finish_record(thread, start, RECORDER_OTHER | time_code << 3, at);
-}
-
 static void write_now(uint8_t kind, const uint64_t *numbers, size_t count)
 {
     recorder_thread *thread = recorder_enter();
@@ -191,15 +204,17 @@ static void write_now(uint8_t kind, const uint64_t *numbers, size_t count)
     recorder_leave(thread);
 }
 
-void lochi_recorder_write_present(uint32_t recorded, const loch_block *block, uint64_t stream)
+void lochi_recorder_write_present(uint32_t recorded, const loch_block *block, uint64_t stream, size_t max_bytes)
 {
     recorder_thread *thread = recorder_enter();
     if (!thread) return;
     const uint64_t number = stream ? lochi_recorder_find_stream(thread, stream) : 0;
     if (block->tag) lochi_recorder_name_tag(block->tag);
     const uint64_t numbers[] = {recorded - 1, (uintptr_t)block->address, block->requested_bytes, block->tag, number, 0};
-    write_other(thread, recorder_now_before(), WRITE_PRESENT, numbers, 6);
+    const uint64_t now = recorder_now_before();
+    write_other(thread, now, WRITE_PRESENT, numbers, 6);
     recorder_leave(thread);
+    if (max_bytes) write_reserve(now, recorded, block->address, max_bytes);
 }
 
 void lochi_recorder_write_range(loch_range_event event, const loch_range *range)

@@ -14,8 +14,9 @@ void lochi_recorder_write_change(recorder_thread *thread, uint64_t now, uint32_t
 void lochi_recorder_write_alloc(recorder_thread *thread, uint64_t now, uint32_t recorded, const void *address,
                                 const loch_request *request);
 
-/* Records a block that was live when the recording started. `stream` is the id of its stream; 0: the default stream. */
-void lochi_recorder_write_present(uint32_t recorded, const loch_block *block, uint64_t stream);
+/* Records a block that was live when the recording started. `stream` is the id of its stream; 0: the default stream.
+ * `max_bytes` are reserved for a growable block; 0 for other blocks. */
+void lochi_recorder_write_present(uint32_t recorded, const loch_block *block, uint64_t stream, size_t max_bytes);
 
 /* Records a range of memory that was taken or is going, and a driver call that has ended. */
 void lochi_recorder_write_range(loch_range_event event, const loch_range *range);

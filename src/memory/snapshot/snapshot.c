@@ -27,7 +27,7 @@ static loch_status snapshot_save(const char *path, const snapshot_failure *failu
     contents.failure = failure;
     if (status == LOCH_OK) {
         lochi_whole_file file;
-        status = lochi_whole_file_open(&file, path);
+        status = lochi_whole_file_open_private(&file, path);
         if (status == LOCH_OK) status = lochi_snapshot_write(&contents, snapshot_write_file, &file);
         status = lochi_whole_file_close(&file, status);
     }

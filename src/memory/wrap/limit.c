@@ -28,8 +28,16 @@ typedef struct limit {
 static loch_status limit_refuse(limit *self, size_t bytes, uint64_t admitted, uint64_t hard)
 {
     lochi_failure_count(&self->refused);
-    return LOCH_FAIL(LIMIT, "%s more do not fit: allocator \"%s\" is at its limit of %s (%s in use)", LOCHI_SIZE(bytes),
-                     self->allocator->name, LOCHI_SIZE(hard), LOCHI_SIZE(admitted));
+    lochi_failure_note_refusal(self->allocator);
+    if (bytes > hard)
+        (void)LOCH_FAIL(LIMIT, "%s can never fit: the limit of allocator \"%s\" is %s", LOCHI_SIZE(bytes),
+                        self->allocator->name, LOCHI_SIZE(hard));
+    else
+        (void)LOCH_FAIL(LIMIT, "%s more do not fit: allocator \"%s\" is at its limit of %s (%s in use)",
+                        LOCHI_SIZE(bytes), self->allocator->name, LOCHI_SIZE(hard), LOCHI_SIZE(admitted));
+    lochi_error_note_short(self->allocator->name, bytes + (admitted < hard ? admitted : hard) - hard,
+                           bytes > hard ? LOCH_REMEDY_NONE : LOCH_REMEDY_FREE);
+    return LOCH_E_LIMIT;
 }
 
 static loch_status limit_admit(limit *self, size_t bytes)

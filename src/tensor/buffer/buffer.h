@@ -3,6 +3,7 @@
 #ifndef LOCHI_BUFFER_H
 #define LOCHI_BUFFER_H
 
+#include "device/ranges.h"
 #include "tensor/buffer/state.h"
 
 /* Counts a whole in `meter` until its block is freed. The whole has a block of an allocator. The meter follows resizes,
@@ -36,6 +37,10 @@ loch_stream *lochi_buffer_choose_stream(const loch_buffer *buffer, const loch_bu
 
 /* Returns E_INVALID if the memory is read-only. */
 loch_status lochi_buffer_check_writable(const loch_buffer *buffer);
+
+/* Promises that memory from outside is plain host memory, if it was when the buffer was made: the buffer and all that
+ * use it go by that. The caller holds the buffer until lochi_ranges_end_host. */
+void lochi_buffer_begin_host(const loch_buffer *buffer, lochi_host_scope *out);
 
 /* Keeps both sides of a copy that failed. The copy may have been queued in part, or without its ordering, on `stream`
  * (may be NULL) or on a default stream of either side. The error record stays unchanged. */

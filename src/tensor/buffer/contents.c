@@ -80,6 +80,13 @@ void lochi_buffer_keep_after_failure(loch_buffer *to, loch_buffer *from, loch_st
     lochi_error_restore(&saved);
 }
 
+void lochi_buffer_begin_host(const loch_buffer *buffer, lochi_host_scope *out)
+{
+    const loch_buffer *whole = lochi_buffer_whole_const(buffer);
+    const bool is_plain = !whole->allocator && whole->kind == LOCH_MEMORY_HOST;
+    lochi_ranges_begin_host(out, whole->address, is_plain ? whole->capacity : 0);
+}
+
 static loch_status contents_copy_held(loch_buffer *to, loch_buffer *from, loch_buffer_copy_options read)
 {
     LOCH_TRY_RETURN(lochi_buffer_check_writable(to));
@@ -92,7 +99,12 @@ static loch_status contents_copy_held(loch_buffer *to, loch_buffer *from, loch_b
     LOCH_TRY_RETURN(lochi_buffer_locate(to, 0, bytes, &target));
     LOCH_TRY_RETURN(lochi_buffer_locate(from, 0, bytes, &source));
     const loch_copy_options copy = {.size = sizeof copy, .stream = read.stream, .wait = read.wait};
+    lochi_host_scope target_scope, source_scope;
+    lochi_buffer_begin_host(to, &target_scope);
+    lochi_buffer_begin_host(from, &source_scope);
     const loch_status status = loch_copy_with(target, source, bytes, &copy);
+    lochi_ranges_end_host(&source_scope);
+    lochi_ranges_end_host(&target_scope);
     if (status != LOCH_OK) lochi_buffer_keep_after_failure(to, from, read.stream);
     if (status != LOCH_OK || !bytes || read.wait == LOCH_WAIT_END) return status;
     return contents_keep(to, from, read.stream);
@@ -122,9 +134,12 @@ static loch_status contents_fill_held(loch_buffer *buffer, const void *pattern, 
     LOCH_TRY_RETURN(lochi_buffer_check_writable(buffer));
     char *target;
     LOCH_TRY_RETURN(lochi_buffer_locate(buffer, 0, buffer->bytes, &target));
-    if (!stream) return loch_fill(target, buffer->bytes, pattern, pattern_bytes);
-    LOCH_TRY_RETURN(loch_fill_on(target, buffer->bytes, pattern, pattern_bytes, stream));
-    return buffer->bytes ? loch_buffer_record_use(buffer, stream) : LOCH_OK;
+    lochi_host_scope scope;
+    lochi_buffer_begin_host(buffer, &scope);
+    const loch_status status = stream ? loch_fill_on(target, buffer->bytes, pattern, pattern_bytes, stream)
+                                      : loch_fill(target, buffer->bytes, pattern, pattern_bytes);
+    lochi_ranges_end_host(&scope);
+    return status == LOCH_OK && stream && buffer->bytes ? loch_buffer_record_use(buffer, stream) : status;
 }
 
 loch_status loch_buffer_fill(loch_buffer *buffer, const void *pattern, size_t pattern_bytes, loch_stream *stream)

@@ -6,6 +6,7 @@
  * and no call sleeps. Destroying a whole releases the reference to its owner, which may be destroyed too. Therefore the
  * list and the release are in one file. */
 #include "tensor/buffer/release.h"
+#include "base/backoff.h"
 #include "base/fork.h"
 #include "base/heap.h"
 #include "base/lock.h"
@@ -13,7 +14,6 @@
 #include "memory/live/live.h"
 #include "tensor/buffer/end.h"
 #include "tensor/buffer/uses.h"
-#include <sched.h>
 
 /* Guards the list. Held only for list operations, and never together with the lock of uses. */
 static lochi_lock waiting_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_BUFFERS);
@@ -169,9 +169,13 @@ static loch_status waiting_sync(const loch_buffer *list)
  * the list or are destroyed. */
 static loch_status waiting_end_all(void)
 {
+    unsigned turn = 0;
     while (atomic_load_explicit(&waiting_count, memory_order_relaxed)) {
         loch_buffer *list = waiting_take();
-        if (!list) sched_yield();
+        if (list)
+            turn = 0;
+        else
+            lochi_backoff(&turn);
         const loch_status status = waiting_sync(list);
         waiting_end_passed(list);
         if (status != LOCH_OK) return status;

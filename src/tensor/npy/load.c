@@ -8,6 +8,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "device/device.h"
+#include "device/ranges.h"
 #include "tensor/tensor.h"
 #include "tensor/npy/header.h"
 #include <errno.h>
@@ -270,6 +271,8 @@ static loch_status npy_fill_device(npy_source *source, loch_tensor *tensor)
     loch_status status = LOCH_OK;
     void *piece = lochi_alloc_array(room, source->layout.element_bytes);
     if (!piece) return LOCH_FAIL(HOST_MEMORY, "no host memory for reading a file in pieces");
+    lochi_host_scope scope;
+    lochi_ranges_begin_host(&scope, piece, room * source->layout.element_bytes);
     LOCH_TRY(loch_tensor_view(tensor, LOCH_SHAPE(-1), &row), end);
     for (size_t first = 0; first < elements; first += room) {
         const size_t left = elements - first;
@@ -277,6 +280,7 @@ static loch_status npy_fill_device(npy_source *source, loch_tensor *tensor)
     }
 end:
     loch_tensor_release(row);
+    lochi_ranges_end_host(&scope);
     lochi_free(piece);
     return status;
 }

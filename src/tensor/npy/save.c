@@ -6,6 +6,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 #include "base/whole_file.h"
+#include "device/ranges.h"
 #include "tensor/npy/header.h"
 
 #define NPY_PIECE ((size_t)4 << 20)
@@ -59,9 +60,13 @@ static loch_status npy_write_elements(npy_target *target, loch_tensor *tensor)
     const size_t bytes = loch_tensor_get_bytes(tensor);
     if (!bytes) return LOCH_OK;
     if (loch_tensor_is_on_host(tensor) && loch_tensor_is_contiguous(tensor)) return npy_write_in_place(target, tensor);
-    void *piece = lochi_alloc(bytes < NPY_PIECE ? bytes : NPY_PIECE);
+    const size_t piece_bytes = bytes < NPY_PIECE ? bytes : NPY_PIECE;
+    void *piece = lochi_alloc(piece_bytes);
     if (!piece) return LOCH_FAIL(HOST_MEMORY, "no host memory for writing a tensor in pieces");
+    lochi_host_scope scope;
+    lochi_ranges_begin_host(&scope, piece, piece_bytes);
     const loch_status status = npy_write_gathered(target, tensor, piece);
+    lochi_ranges_end_host(&scope);
     lochi_free(piece);
     return status;
 }

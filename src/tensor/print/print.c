@@ -9,6 +9,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 #include "base/text.h"
+#include "device/ranges.h"
 #include "tensor/print/words.h"
 #include <errno.h>
 
@@ -165,9 +166,11 @@ static loch_status print_fetch(print_job *job, loch_tensor *tensor)
 {
     loch_tensor *block = NULL;
     loch_status status;
+    lochi_host_scope scope;
     const loch_dtype dtype = loch_tensor_get_dtype(tensor);
     job->block = lochi_zalloc(job->bytes); /* a simulated device without memory leaves the zeros */
     if (!job->block) return LOCH_FAIL(HOST_MEMORY, "no host memory for %zu elements to print", job->elements);
+    lochi_ranges_begin_host(&scope, job->block, job->bytes);
     LOCH_TRY(loch_tensor_wrap(dtype, job->dimensions, job->shown, job->block, NULL, &block), end);
     uint32_t corners = 1;
     for (size_t i = 0; i < job->dimensions; i++)
@@ -176,6 +179,7 @@ static loch_status print_fetch(print_job *job, loch_tensor *tensor)
         LOCH_TRY(print_fetch_corner(job, tensor, block, corner), end);
 end:
     loch_tensor_release(block);
+    lochi_ranges_end_host(&scope);
     return status;
 }
 

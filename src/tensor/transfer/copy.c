@@ -322,7 +322,13 @@ loch_status loch_tensor_copy(loch_tensor *to, loch_tensor *from, const loch_tens
     LOCH_TRY_RETURN(lochi_tensor_hold(to, to_stream));
     loch_status status = lochi_tensor_hold(from, from_stream);
     if (status == LOCH_OK) {
-        status = lochi_tensor_let_go(from, from_stream, copy_held(&ask));
+        lochi_host_scope to_scope, from_scope;
+        lochi_buffer_begin_host(to->buffer, &to_scope);
+        lochi_buffer_begin_host(from->buffer, &from_scope);
+        status = copy_held(&ask);
+        lochi_ranges_end_host(&from_scope);
+        lochi_ranges_end_host(&to_scope);
+        status = lochi_tensor_let_go(from, from_stream, status);
         lochi_buffer_touch(to->buffer); /* a copy that failed may have written a part */
     }
     return lochi_tensor_let_go(to, to_stream, status);

@@ -6,8 +6,10 @@
 #include "pool_fixture.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <loch/recorder.h>
 #include <loch/registry.h>
 #include <loch/sleep.h>
+#include <loch/snapshot.h>
 #include <loch/wrapper.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -148,39 +150,57 @@ static loch_status log_to(loch_allocator *pool, const char *path)
     return status;
 }
 
-static void logs_are_their_users_own(void **state)
+static loch_status save_snapshot(loch_allocator *pool, const char *path)
+{
+    (void)pool;
+    return loch_snapshot_save(path);
+}
+
+static loch_status save_ring(loch_allocator *pool, const char *path)
+{
+    (void)pool;
+    CHECK_OK(loch_recorder_start(NULL));
+    const loch_status status = loch_recorder_save(path);
+    CHECK_OK(loch_recorder_stop());
+    return status;
+}
+
+static void own_files_are_their_users_own(void **state)
 {
     (void)state;
+    static loch_status (*const writers[])(loch_allocator *, const char *) = {log_to, save_snapshot, save_ring};
     loch_device *device = sim_open("cpu");
     loch_allocator *pool = pool_make(device, NULL);
-    struct stat about;
     const mode_t mask = umask(0);
-    CHECK_OK(log_to(pool, in_folder("log")));
-    assert_int_equal(stat(in_folder("log"), &about), 0);
-    assert_int_equal(about.st_mode & 0777, 0600);
-    assert_true(about.st_size > 0);
-    assert_int_equal(unlink(in_folder("log")), 0);
+    for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
+        struct stat about;
+        CHECK_OK(writers[i](pool, in_folder("log")));
+        assert_int_equal(stat(in_folder("log"), &about), 0);
+        assert_int_equal(about.st_mode & 0777, 0600);
+        assert_true(about.st_size > 0);
+        assert_int_equal(unlink(in_folder("log")), 0);
 
-    put_file("secret", "secret"); /* a file of another user under the name of the log */
-    assert_int_equal(link(in_folder("secret"), in_folder("log")), 0);
-    assert_int_equal(chmod(in_folder("secret"), 0666), 0);
-    CHECK_OK(log_to(pool, in_folder("log")));
-    expect_file("secret", "secret");
-    assert_int_equal(stat(in_folder("log"), &about), 0);
-    assert_int_equal(about.st_mode & 0777, 0600);
-    assert_int_equal(unlink(in_folder("log")), 0);
+        put_file("secret", "secret"); /* a file of another user under the name of the log */
+        assert_int_equal(link(in_folder("secret"), in_folder("log")), 0);
+        assert_int_equal(chmod(in_folder("secret"), 0666), 0);
+        CHECK_OK(writers[i](pool, in_folder("log")));
+        expect_file("secret", "secret");
+        assert_int_equal(stat(in_folder("log"), &about), 0);
+        assert_int_equal(about.st_mode & 0777, 0600);
+        assert_int_equal(unlink(in_folder("log")), 0);
 
-    assert_int_equal(symlink("secret", in_folder("log")), 0);
-    CHECK_FAILS(log_to(pool, in_folder("log")), IO);
-    expect_file("secret", "secret");
-    assert_int_equal(unlink(in_folder("log")), 0);
-    assert_int_equal(symlink("not there", in_folder("log")), 0);
-    CHECK_FAILS(log_to(pool, in_folder("log")), IO);
-    assert_int_not_equal(access(in_folder("not there"), F_OK), 0);
-    assert_int_equal(unlink(in_folder("log")), 0);
-    assert_int_equal(unlink(in_folder("secret")), 0);
-    CHECK_OK(log_to(pool, "/dev/null")); /* no regular file: as it is */
-    CHECK_FAILS(log_to(pool, folder), IO);
+        assert_int_equal(symlink("secret", in_folder("log")), 0);
+        CHECK_FAILS(writers[i](pool, in_folder("log")), IO);
+        expect_file("secret", "secret");
+        assert_int_equal(unlink(in_folder("log")), 0);
+        assert_int_equal(symlink("not there", in_folder("log")), 0);
+        CHECK_FAILS(writers[i](pool, in_folder("log")), IO);
+        assert_int_not_equal(access(in_folder("not there"), F_OK), 0);
+        assert_int_equal(unlink(in_folder("log")), 0);
+        assert_int_equal(unlink(in_folder("secret")), 0);
+        CHECK_OK(writers[i](pool, "/dev/null")); /* no regular file: as it is */
+        CHECK_FAILS(writers[i](pool, folder), IO);
+    }
     umask(mask);
     pool_end(pool, device);
 }
@@ -238,7 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         POOL_TEST(contents_are_written_down_before_the_name),
         POOL_TEST(a_disk_that_fails_late_leaves_the_old_file),
-        POOL_TEST(logs_are_their_users_own),
+        POOL_TEST(own_files_are_their_users_own),
         POOL_TEST(no_memory_is_given_up_for_a_file_that_loses_it),
     };
     return cmocka_run_group_tests(tests, open_folder, close_folder);

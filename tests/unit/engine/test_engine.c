@@ -265,7 +265,7 @@ static void a_freeze_reaches_children_of_any_depth(void **state)
     assert_int_equal(frozen, 3 * 600000);
     CHECK_OK(loch_engine_freeze(engine, 0, &frozen)); /* nothing new */
     assert_int_equal(frozen, 0);
-    const loch_sleep_options drop = {.size = sizeof drop};
+    const loch_sleep_options drop = {.size = sizeof drop, .contents = LOCH_SLEEP_DROP};
     CHECK_OK(loch_pool_sleep(pools[1][0], &drop, NULL));
     CHECK_FAILS(loch_engine_freeze(engine, weights, &frozen), BUSY); /* a child's failure is the engine's */
     assert_non_null(strstr(loch_error_get()->sentence, "seat 1"));

@@ -137,29 +137,69 @@ static void a_wait_holds_after_the_other_user_has_ended(void **state)
     loch_allocator_release(direct);
 }
 
-/* Another thread has used the wrapped allocator alone, which the waiter's attempts do not reach. */
-static void a_wait_holds_for_a_user_of_the_wrapped_allocator(void **state)
+/* No thread has ever used the allocator but the one that waits, and the one that only frees. */
+static void a_wait_is_ended_by_a_thread_that_only_frees(void **state)
 {
     loch_allocator *direct = direct_on(*state), *limit;
-    const loch_limit_options options = {.size = sizeof options, .hard_bytes = MOST - 1};
+    const loch_limit_options options = {.size = sizeof options, .hard_bytes = MOST};
     waiter w;
+    void *held = NULL;
     CHECK_OK(loch_limit_create(direct, NULL, &options, &limit));
-    assert_null(elsewhere(use_once, direct));
+    CHECK_OK(loch_alloc(limit, 100, &held));
     const pthread_t thread = waiter_start(&w, limit);
-    CHECK_OK(loch_limit_set(limit, MOST, 0));
+    CHECK_OK(loch_free(limit, held));
     check_served(&w, thread);
     loch_allocator_release(limit);
     loch_allocator_release(direct);
 }
 
-static void without_another_user_there_is_no_wait(void **state)
+/* A request that can never be served fails at once: its wait would last for centuries. */
+static void a_request_above_a_limit_or_the_device_does_not_wait(void **state)
+{
+    loch_allocator *direct = direct_on(*state), *limit, *pool;
+    const loch_limit_options options = {.size = sizeof options, .hard_bytes = MOST - 1};
+    CHECK_OK(loch_limit_create(direct, "narrow", &options, &limit));
+    CHECK_OK(loch_pool_create(*state, "wide", NULL, &pool));
+    loch_allocator *const asked[] = {limit, direct, pool};
+    static const struct {
+        size_t bytes;
+        const char *owner;
+        loch_status status;
+    } expected[] = {{MOST, "narrow", LOCH_E_LIMIT},
+                    {(size_t)65 << 20, "sim:64MiB", LOCH_E_DEVICE_MEMORY},
+                    {(size_t)65 << 20, "sim:64MiB", LOCH_E_DEVICE_MEMORY}};
+    for (size_t i = 0; i < 3; i++) {
+        void *block = TEST_UNTOUCHED;
+        const loch_request request = {.size = sizeof request, .bytes = expected[i].bytes, .timeout_ns = UINT64_MAX / 2};
+        assert_int_equal(loch_allocator_alloc(asked[i], &request, &block), expected[i].status);
+        const loch_error *error = loch_error_get();
+        assert_null(block);
+        assert_int_equal(error->remedy, LOCH_REMEDY_NONE);
+        assert_string_equal(error->owner, expected[i].owner);
+        assert_true(error->missing_bytes > 0);
+        assert_int_equal(error->attempts, 1);
+        loch_stats stats = {.size = sizeof stats};
+        CHECK_OK(loch_allocator_get_stats(asked[i], &stats));
+        assert_int_equal(stats.retries, 0);
+    }
+    loch_allocator_release(limit);
+    loch_allocator_release(pool);
+    loch_allocator_release(direct);
+}
+
+static void the_sentence_says_how_long_it_waited_and_for_what(void **state)
 {
     loch_allocator *direct = direct_on(*state);
     void *held = NULL, *block = TEST_UNTOUCHED;
-    const loch_request request = {.size = sizeof request, .bytes = MOST, .timeout_ns = UINT64_MAX / 2};
+    const loch_request request = {.size = sizeof request, .bytes = MOST, .timeout_ns = 30000000};
     CHECK_OK(loch_alloc(direct, MOST, &held));
-    CHECK_FAILS(loch_allocator_alloc(direct, &request, &block), DEVICE_MEMORY); /* it returns */
-    assert_null(block);
+    const uint64_t start_ns = loch_host_now_ns();
+    CHECK_FAILS(loch_allocator_alloc(direct, &request, &block), DEVICE_MEMORY);
+    assert_true(loch_host_now_ns() - start_ns >= request.timeout_ns);
+    assert_non_null(strstr(loch_error_get()->sentence, "; waited 0.0"));
+    assert_non_null(strstr(loch_error_get()->sentence, "s for memory of \"sim:64MiB\""));
+    assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_FREE);
+    assert_true(loch_error_get()->attempts > 1);
     CHECK_OK(loch_free(direct, held));
     loch_allocator_release(direct);
 }
@@ -184,8 +224,9 @@ int main(void)
         cmocka_unit_test(a_wait_is_ended_by_memory_of_another_allocator),
         cmocka_unit_test(a_wait_holds_though_the_listing_misses_threads),
         cmocka_unit_test(a_wait_holds_after_the_other_user_has_ended),
-        cmocka_unit_test(a_wait_holds_for_a_user_of_the_wrapped_allocator),
-        cmocka_unit_test(without_another_user_there_is_no_wait),
+        cmocka_unit_test(a_wait_is_ended_by_a_thread_that_only_frees),
+        cmocka_unit_test(a_request_above_a_limit_or_the_device_does_not_wait),
+        cmocka_unit_test(the_sentence_says_how_long_it_waited_and_for_what),
     };
     return cmocka_run_group_tests(cases, open_device, close_device);
 }

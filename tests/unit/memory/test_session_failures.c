@@ -172,7 +172,7 @@ static void wrong_calls_are_refused(void **state)
     pressing inside = {.session = session};
     CHECK_OK(loch_session_enter(session));
     CHECK_OK(loch_allocator_add_pressure(it.allocator, press, &inside));
-    assert_int_not_equal(loch_alloc(it.allocator, 10 * TEST_USER_CAPACITY, &(void *){NULL}), LOCH_OK);
+    assert_int_not_equal(loch_alloc(it.allocator, TEST_USER_CAPACITY, &(void *){NULL}), LOCH_OK);
     CHECK_OK(loch_allocator_remove_pressure(it.allocator, press, &inside));
     assert_int_equal(inside.entered, LOCH_E_INVALID);
     assert_int_equal(inside.left, LOCH_E_INVALID);

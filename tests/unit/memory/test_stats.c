@@ -42,6 +42,8 @@ static void fragmentation_is_what_is_not_in_the_largest_piece(void **state)
     loch_stats stats = {.size = sizeof stats};
     assert_true(loch_stats_fragmentation(&stats) == 0); /* nothing cached: not 0 / 0 */
     stats.cached_bytes = 100;
+    assert_true(loch_stats_fragmentation(&stats) == 0); /* nothing is in use: nothing lies between free pieces */
+    stats.blocks = 1;
     assert_true(loch_stats_fragmentation(&stats) == 1);
     stats.largest_free_bytes = 25;
     assert_true(loch_stats_fragmentation(&stats) == 0.75);
@@ -88,11 +90,16 @@ static void text_and_json_have_every_figure(void **state)
 static void text_has_sizes_for_people_and_json_exact_numbers(void **state)
 {
     (void)state;
-    const loch_stats stats = {
-        .size = sizeof stats, .allocs = 4096, .requested_bytes = 4097, .largest_bytes = 700, .cached_bytes = 3 << 20};
+    const loch_stats stats = {.size = sizeof stats,
+                              .allocs = 4096,
+                              .blocks = 2,
+                              .requested_bytes = 4097,
+                              .largest_bytes = 700,
+                              .cached_bytes = 3 << 20};
     char text[512], json[2048];
     test_stats_print(&stats, text, sizeof text);
     assert_string_equal(text, "allocations that succeeded: 4096\n"
+                              "blocks in use: 2\n"
                               "bytes in use, as asked for: 4 KiB\n"
                               "largest request that succeeded: 700 B\n"
                               "bytes held from the device and not in use: 3 MiB\n"

@@ -2,7 +2,7 @@
 /* The checker of stream order: what it has to find, and where it has to keep quiet. */
 #include "sim_fixture.h"
 
-#define UNBACKED "sim:1GiB,granule=64KiB,clock=stepped,lag=1000"
+#define UNBACKED "sim:1GiB,unbacked,granule=64KiB,clock=stepped,lag=1000"
 #define GRANULE (64 * TEST_KIB)
 #define BYTES ((size_t)4096)
 

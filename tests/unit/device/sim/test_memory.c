@@ -43,7 +43,7 @@ static void capacity_is_exact(void **state)
 static void raw_blocks_are_aligned_as_cuda_aligns_them(void **state)
 {
     (void)state;
-    static const char *const names[] = {"sim:1GiB", BACKED};
+    static const char *const names[] = {"sim:1GiB", "sim:1GiB,unbacked", BACKED};
     for (size_t i = 0; i < 2; i++) {
         loch_device *device = sim_open(names[i]);
         void *small, *large, *none;
@@ -62,7 +62,7 @@ static void raw_blocks_are_aligned_as_cuda_aligns_them(void **state)
 static void unbacked_addresses_are_nobody_elses(void **state)
 {
     (void)state;
-    loch_device *a = sim_open("sim:1GiB,id=1"), *b = sim_open("sim:1GiB,id=2");
+    loch_device *a = sim_open("sim:1GiB,unbacked,id=1"), *b = sim_open("sim:1GiB,unbacked,id=2");
     char *in_a = sim_raw(a, TEST_MIB), *in_b = sim_raw(b, TEST_MIB);
     assert_true((uintptr_t)in_a >= (uintptr_t)1 << 48 && (uintptr_t)in_b >= (uintptr_t)1 << 48);
     assert_true(in_a + TEST_GIB < in_b || in_b + TEST_GIB < in_a);
@@ -71,7 +71,7 @@ static void unbacked_addresses_are_nobody_elses(void **state)
     CHECK_OK(loch_raw_free(in_a));
     CHECK_OK(loch_raw_free(in_b));
     loch_device_release(a);
-    a = sim_open("sim:1GiB,id=3"); /* the window came back */
+    a = sim_open("sim:1GiB,unbacked,id=3"); /* the window came back */
     assert_ptr_equal(sim_raw(a, 1), in_a);
     CHECK_OK(loch_raw_free(in_a));
     loch_device_release(a);
@@ -82,7 +82,7 @@ static void address_space_is_roomy_and_ends(void **state)
 {
     (void)state;
     enum { MOST = 80 };
-    loch_device *device = sim_open("sim:1GiB");
+    loch_device *device = sim_open("sim:1GiB,unbacked");
     void *reserved[MOST];
     size_t count = 0;
     for (int round = 0; round < 2; round++) { /* all of it can be had again */
@@ -116,7 +116,7 @@ static void addresses_never_overlap(void **state)
         size_t bytes;
     } blocks[SLOTS];
     test_random random = {test_seed(11)};
-    loch_device *device = sim_open("sim:1GiB,check=off");
+    loch_device *device = sim_open("sim:1GiB,unbacked,check=off");
     for (int i = 0; i < ROUNDS; i++) {
         const size_t at = test_random_below(&random, SLOTS);
         if (blocks[at].address) {
@@ -455,51 +455,143 @@ static void the_driver_knows_addresses_to_the_last_byte(void **state)
     loch_device_release(device);
 }
 
-typedef struct heard {
-    unsigned count;
-    char line[400];
-} heard;
-
-static void hear(loch_log_level level, const char *line, void *user)
-{
-    heard *all = user;
-    if (level != LOCH_LOG_WARNING) return;
-    all->count++;
-    snprintf(all->line, sizeof all->line, "%s", line);
-}
-
-/* The log says, once, that nothing comes out of memory without contents. */
-static void unbacked_copies_are_said_to_copy_nothing(void **state)
+/* Contents of unbacked memory are never handed out; writes to it are work like any other. */
+static void reading_unbacked_memory_is_refused(void **state)
 {
     (void)state;
-    heard all = {0};
-    loch_device *device = sim_open("sim:8MiB"), *backed = sim_open("sim:8MiB,backed");
-    void *block = sim_raw(device, 1000), *real = sim_raw(backed, 1000);
-    char host[1000];
+    loch_device *device = sim_open("sim:8MiB,unbacked"), *backed = sim_open("sim:8MiB,id=1");
+    char *block = sim_raw(device, 4096), *other = sim_raw(device, 4096), *real = sim_raw(backed, 4096);
+    char *pinned = sim_pinned(device, 4096), host[4096];
+    loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
     memset(host, 7, sizeof host);
-    loch_log_set_hook(hear, &all, LOCH_LOG_WARNING);
+    memset(pinned, 7, 4096);
     CHECK_OK(loch_copy(block, host, sizeof host));
+    CHECK_OK(loch_copy(block, pinned, 4096));
+    CHECK_OK(loch_copy(other, block, 4096));
+    CHECK_OK(loch_fill(block, 4096, "\5", 1));
     CHECK_OK(loch_copy(real, host, sizeof host));
-    CHECK_OK(loch_copy(host, real, sizeof host));
-    assert_int_equal(all.count, 0);
-    CHECK_OK(loch_copy(host, block, sizeof host));
-    assert_int_equal(host[0], 7);
-    assert_int_equal(all.count, 1);
-    assert_non_null(strstr(all.line, "unbacked"));
-    CHECK_OK(loch_copy(host, block, sizeof host));
-    assert_int_equal(all.count, 1);
-    loch_log_set_hook(NULL, NULL, LOCH_LOG_OFF);
+    CHECK_OK(loch_copy(block, real, 4096)); /* from a device with contents into one without */
+    CHECK_FAILS(loch_copy(host, block, sizeof host), UNSUPPORTED);
+    assert_non_null(strstr(loch_error_get()->sentence, "without \"unbacked\""));
+    CHECK_FAILS(loch_copy(pinned, block, 4096), UNSUPPORTED);
+    CHECK_FAILS(loch_copy_on(pinned, block, 4096, stream), UNSUPPORTED);
+    CHECK_FAILS(loch_copy(real, block, 4096), UNSUPPORTED);
+    const loch_pitched shape = {.row_bytes = 16,
+                                .rows = 4,
+                                .planes = 1,
+                                .to_row_pitch = 32,
+                                .from_row_pitch = 16,
+                                .to_plane_pitch = 128,
+                                .from_plane_pitch = 64};
+    void *self;
+    const loch_driver *driver = loch_device_get_driver(device, &self);
+    CHECK_FAILS(driver->copy_pitched(self, LOCH_DEVICE_TO_HOST, host, block, &shape, NULL, NULL), UNSUPPORTED);
+    CHECK_OK(driver->copy_pitched(self, LOCH_HOST_TO_DEVICE, block, host, &shape, NULL, NULL));
+    for (size_t i = 0; i < sizeof host; i++)
+        if (host[i] != 7 || pinned[i] != 7) fail_msg("byte %zu was written", i);
+    loch_stream_close(stream);
     CHECK_OK(loch_raw_free(block));
+    CHECK_OK(loch_raw_free(other));
     CHECK_OK(loch_raw_free(real));
+    CHECK_OK(loch_raw_free(pinned));
     loch_device_release(device);
     loch_device_release(backed);
+}
+
+/* Counts the mappings of the process, and the bytes of simulated memory that the host has given pages. */
+static size_t count_contents(size_t *mappings)
+{
+    FILE *file = fopen("/proc/self/smaps", "r");
+    char line[400];
+    size_t bytes = 0, kib;
+    bool is_ours = false;
+    assert_non_null(file);
+    *mappings = 0;
+    while (fgets(line, sizeof line, file)) {
+        if (strchr(line, '-') && strchr(line, '-') < strchr(line, ' ')) { /* the first line of a mapping */
+            is_ours = strstr(line, "memfd:loch-sim") != NULL;
+            *mappings += is_ours;
+        } else if (is_ours && sscanf(line, "Rss: %zu kB", &kib) == 1) {
+            bytes += 1024 * kib;
+        }
+    }
+    fclose(file);
+    return bytes;
+}
+
+/* The default: contents cost nothing before they are used, at any size, and then as much as was used. */
+static void contents_are_made_by_their_first_use(void **state)
+{
+    (void)state;
+    if (TEST_HAS_FEW_ADDRESSES) skip();
+    enum { HANDLES = 4096 };
+    static loch_handle *handles[HANDLES];
+    loch_device *device = sim_open("sim:16TiB,granule=64KiB");
+    char *addresses, host[100] = "";
+    size_t mappings;
+    CHECK_OK(loch_virtual_reserve(device, 2 * HANDLES * (size_t)GRANULE, 0, (void **)&addresses));
+    for (size_t i = 0; i < HANDLES; i++) {
+        CHECK_OK(loch_handle_create(device, GRANULE, NULL, &handles[i]));
+        CHECK_OK(loch_virtual_map(addresses + i * GRANULE, handles[i], NULL, 0));
+    }
+    char *huge = sim_raw(device, 8192 * TEST_GIB);
+    assert_int_equal(count_contents(&mappings), 0);
+    assert_int_equal(mappings, 0);
+    CHECK_OK(loch_copy(addresses + 2 * GRANULE - 4, "one object and the next", 24));
+    CHECK_OK(loch_copy(huge + 5000 * TEST_GIB, "far away", 9));
+    assert_true(count_contents(&mappings) <= 16 * TEST_KIB);
+    assert_true(mappings >= 2 && mappings <= 3);
+    CHECK_OK(loch_copy(host, addresses + 2 * GRANULE - 4, 24));
+    assert_string_equal(host, "one object and the next");
+    CHECK_OK(loch_copy(host, huge + 5000 * TEST_GIB, 9));
+    assert_string_equal(host, "far away");
+    CHECK_OK(loch_copy(host, huge + 4000 * TEST_GIB, 9)); /* never written: zeros */
+    assert_string_equal(host, "");
+    CHECK_OK(loch_virtual_map(addresses + HANDLES * (size_t)GRANULE, handles[2], NULL, 0)); /* a second address */
+    CHECK_OK(loch_copy(host, addresses + HANDLES * (size_t)GRANULE, 20));
+    assert_string_equal(host, "object and the next");
+    for (size_t i = 0; i < HANDLES; i++) {
+        CHECK_OK(loch_virtual_unmap(addresses + i * GRANULE));
+        if (i == 2) CHECK_OK(loch_virtual_unmap(addresses + HANDLES * (size_t)GRANULE));
+        loch_handle_destroy(handles[i]);
+    }
+    CHECK_OK(loch_raw_free(huge));
+    assert_int_equal(count_contents(&mappings), 0);
+    assert_int_equal(mappings, 0);
+    CHECK_OK(loch_virtual_unreserve(addresses));
+    loch_device_release(device);
+}
+
+/* More than the host has is a status, and nothing was queued or written. What fits goes on. */
+static void a_host_without_memory_is_a_status(void **state)
+{
+    (void)state;
+    loch_device *cpu, *device = sim_open("sim:16TiB");
+    loch_memory_info info = {.size = sizeof info};
+    CHECK_OK(loch_device_open("cpu", &cpu));
+    CHECK_OK(loch_device_calculate_memory(cpu, &info));
+    const size_t bytes = 2 * info.total_bytes;
+    char *block = sim_raw(device, bytes), host[8] = "";
+    size_t mappings;
+    CHECK_FAILS(loch_fill(block, bytes, "x", 1), HOST_MEMORY);
+    assert_non_null(strstr(loch_error_get()->sentence, "unbacked"));
+    assert_int_equal(sim_stats(device).pending, 0);
+    assert_int_equal(count_contents(&mappings), 0);
+    CHECK_OK(loch_copy(block + bytes - 8, "the end", 8));
+    CHECK_OK(loch_copy(host, block + bytes - 8, 8));
+    assert_string_equal(host, "the end");
+    CHECK_OK(loch_raw_free(block));
+    loch_device_release(device);
+    loch_device_release(cpu);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         SIM_TEST(capacity_is_exact),
-        SIM_TEST(unbacked_copies_are_said_to_copy_nothing),
+        SIM_TEST(reading_unbacked_memory_is_refused),
+        SIM_TEST(contents_are_made_by_their_first_use),
+        SIM_TEST(a_host_without_memory_is_a_status),
         SIM_TEST(raw_blocks_are_aligned_as_cuda_aligns_them),
         SIM_TEST(unbacked_addresses_are_nobody_elses),
         SIM_TEST(address_space_is_roomy_and_ends),

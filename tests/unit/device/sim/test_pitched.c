@@ -3,7 +3,7 @@
  * way to copy rows in one call. */
 #include "sim_fixture.h"
 
-#define UNBACKED "sim:1GiB,granule=64KiB,clock=stepped,lag=1000"
+#define UNBACKED "sim:1GiB,unbacked,granule=64KiB,clock=stepped,lag=1000"
 #define BACKED "sim:64MiB,backed,clock=stepped,lag=1000"
 
 /* Rows of 16 bytes, 64 apart on one side and side by side on the other. */

@@ -34,6 +34,23 @@ static void a_child_has_the_handle_options_of_its_parent(void **state)
     pool_end(parent, device);
 }
 
+static void handle_options_without_their_size_are_refused(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:1GiB,backed");
+    const loch_pool_options given[] = {{.size = sizeof given[0], .handle = {.share = LOCH_SHARE_FD}},
+                                       {.size = sizeof given[0], .handle = {.rdma = LOCH_RDMA_ON}}};
+    loch_allocator *parent = pool_make(device, NULL), *out;
+    for (size_t i = 0; i < 2; i++) {
+        const loch_child_options options = {.size = sizeof options, .pool = &given[i]};
+        CHECK_FAILS(loch_pool_create(device, NULL, &given[i], &out), INVALID);
+        assert_null(out);
+        CHECK_FAILS(loch_pool_create_child(parent, NULL, &options, &out), INVALID);
+        assert_null(out);
+    }
+    pool_end(parent, device);
+}
+
 /* --- ranges --- */
 
 /* Any size from the smallest on; blocks of all sizes come and go, and what lies beside them stays. */
@@ -458,6 +475,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         POOL_TEST(a_child_has_the_handle_options_of_its_parent),
+        POOL_TEST(handle_options_without_their_size_are_refused),
         POOL_TEST(a_range_of_any_size_holds_blocks_of_all_sizes),
         POOL_TEST(a_range_is_a_block_of_its_parent),
         POOL_TEST(a_parent_may_be_of_any_kind_and_wrapped),

@@ -147,6 +147,88 @@ static void minima_of_a_parent_without_a_limit_fit_the_device(void **state)
     pool_end_sim(parent, device);
 }
 
+/* --- a child for each request --- */
+
+#define MANY 10000
+
+/* Counts children, and checks that they come in order of creation. */
+typedef struct many_walk {
+    loch_allocator *const *children;
+    size_t count;
+} many_walk;
+
+static loch_status many_see(loch_allocator *child, void *user)
+{
+    many_walk *walk = user;
+    assert_ptr_equal(child, walk->children[walk->count]);
+    walk->count++;
+    return LOCH_OK;
+}
+
+/* Every child has a block, so every child has a granule and a range of addresses. */
+static void ten_thousand_children_have_a_block_each(void **state)
+{
+    (void)state;
+    if (TEST_HAS_FEW_ADDRESSES) skip();
+    static const char *const large[] = {"sim:80GiB", "sim:141GiB"};
+    static loch_allocator *children[MANY];
+    static void *blocks[MANY];
+    for (size_t d = 0; d < 2; d++) {
+        loch_device *device = sim_open(large[d]);
+        loch_allocator *parent = pool_make(device, NULL);
+        const size_t addresses = sim_stats(device).reserved_bytes;
+        for (size_t i = 0; i < MANY; i++) {
+            children[i] = child_quota(parent, 0, 0);
+            blocks[i] = pool_alloc(children[i], 1000);
+        }
+        many_walk walk = {children, 0};
+        CHECK_OK(loch_pool_walk_children(parent, many_see, &walk));
+        assert_int_equal(walk.count, MANY);
+        void *mine = pool_alloc(parent, 3 * MIB); /* the family still has memory */
+        CHECK_OK(loch_free(parent, mine));
+        for (size_t i = 0; i < MANY; i++) {
+            const size_t at = i * 7919 % MANY; /* in an order that is neither up nor down */
+            if (i % 2) CHECK_OK(loch_free(children[at], blocks[at]));
+            loch_allocator_release(children[at]);
+            if (!(i % 2)) CHECK_OK(loch_free(children[at], blocks[at])); /* the block keeps the child */
+        }
+        assert_int_equal(sim_stats(device).reserved_bytes, addresses);
+        family_expect_whole(&parent, 1);
+        pool_end(parent, device);
+    }
+}
+
+/* A child without blocks takes nothing from the device: neither addresses nor memory. */
+static void a_child_without_blocks_makes_no_driver_call(void **state)
+{
+    (void)state;
+    static loch_allocator *children[MANY];
+    static const char *const devices[] = {"cpu", "sim:80GiB"};
+    for (size_t d = 0; d < 2; d++) {
+        loch_device *device = sim_open(devices[d]);
+        loch_allocator *parent = pool_make(device, NULL);
+        const uint64_t calls = test_call_count(device, "reserve") + test_call_count(device, "handle_create");
+        for (size_t i = 0; i < MANY; i++)
+            children[i] = child_quota(parent, 0, 64 * MIB);
+        CHECK_OK(loch_allocator_trim(children[0], 0, NULL));
+        assert_int_equal(pool_stats(children[1]).blocks, 0);
+        const loch_sleep_options drop = {.size = sizeof drop, .contents = LOCH_SLEEP_DROP};
+        CHECK_OK(loch_pool_sleep(children[2], &drop, NULL));
+        CHECK_OK(loch_pool_wake(children[2], NULL));
+        family_expect_whole(children, 3);
+        void *none;
+        CHECK_FAILS(loch_alloc(children[3], 65 * MIB, &none), LIMIT);
+        for (size_t i = 4; i < MANY; i++)
+            loch_allocator_release(children[i]);
+        assert_true(test_call_count(device, "handle_create") + test_call_count(device, "reserve") <= calls + 1);
+        void *block = pool_alloc(children[3], 10 * MIB); /* the first block makes the range */
+        CHECK_OK(loch_free(children[3], block));
+        for (size_t i = 0; i < 4; i++)
+            loch_allocator_release(children[i]);
+        pool_end(parent, device);
+    }
+}
+
 static void families_are_in_the_report(void **state)
 {
     (void)state;
@@ -206,6 +288,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         POOL_TEST(a_minimum_is_kept_for_its_child),
         POOL_TEST(a_hard_limit_counts_children_below),
+        POOL_TEST(ten_thousand_children_have_a_block_each),
+        POOL_TEST(a_child_without_blocks_makes_no_driver_call),
         POOL_TEST(idle_memory_is_borrowed_and_taken_back),
         POOL_TEST(growable_blocks_borrow_from_the_family),
         POOL_TEST(minima_of_a_parent_without_a_limit_fit_the_device),

@@ -13,7 +13,7 @@ static const char *const devices[] = {"sim:256MiB", "sim:256MiB,virtual=off", "s
 /* What a request did. */
 typedef struct outcome {
     loch_status status;
-    char sentence[256];
+    char sentence[LOCH_ERROR_SENTENCE_MAX];
     uint64_t calls[CALLS], all_calls;
     uint64_t failures, retries, waits_on_host, asked;
 } outcome;
@@ -97,10 +97,11 @@ static outcome play_both(const char *name, const climb_scene *scene)
     CHECK_OK(loch_tag_create("climb", &tag));
     const outcome plain = play(name, scene, 0), tagged = play(name, scene, tag);
     assert_int_equal(plain.status, tagged.status);
+    assert_int_equal(plain.failures, tagged.failures);
+    if (scene->timeout_ns) return plain; /* how often it is tried while it waits depends on the machine */
     assert_string_equal(plain.sentence, tagged.sentence);
     for (size_t i = 0; i < CALLS; i++)
         assert_int_equal(plain.calls[i], tagged.calls[i]);
-    assert_int_equal(plain.failures, tagged.failures);
     assert_int_equal(plain.retries, tagged.retries);
     assert_int_equal(plain.waits_on_host, tagged.waits_on_host);
     assert_int_equal(plain.asked, tagged.asked);
@@ -161,12 +162,12 @@ static void a_pressure_function_gives_memory(void **state)
 static void a_request_with_a_timeout(void **state)
 {
     (void)state;
-    const climb_scene scene = {.used_bytes = 200 * MIB, .wanted_bytes = 128 * MIB, .timeout_ns = 1000000000u};
+    const climb_scene scene = {.used_bytes = 200 * MIB, .wanted_bytes = 128 * MIB, .timeout_ns = 100000000u};
     for (size_t d = 0; d < DEVICES; d++) {
         const outcome seen = play_both(devices[d], &scene);
         assert_int_equal(seen.status, LOCH_E_DEVICE_MEMORY);
         assert_int_equal(seen.failures, 1);
-        assert_int_equal(seen.retries, 1);
+        assert_true(seen.retries >= 1);
     }
 }
 

@@ -525,13 +525,13 @@ static void many_blocks_are_joined_and_move_once(void **state)
 {
     (void)state;
     const loch_pool_options options = {.size = sizeof options, .handle_bytes = 2 * TEST_MIB};
-    pool_bench b = pool_bench_open("sim:32GiB", &options);
+    pool_bench b = pool_bench_open("sim:4GiB", &options);
     loch_buffer **buffers = calloc(MANY, sizeof *buffers);
     assert_non_null(buffers);
     test_random random = {11};
     size_t live = 0;
     for (size_t i = 0; i < MANY; i++) {
-        buffers[i] = make(&b, 64 * TEST_KIB + test_random_below(&random, 4 * TEST_MIB), NULL);
+        buffers[i] = make(&b, 16 * TEST_KIB + test_random_below(&random, TEST_MIB / 2), NULL);
         assert_non_null(buffers[i]);
     }
     for (size_t i = 0; i < MANY; i++) {

@@ -295,7 +295,8 @@ static void memory_that_sleeps_is_busy(void **state)
     (void)state;
     pool_bench bench = pool_bench_open(SIM, NULL);
     void *small = pool_alloc(bench.pool, 1000), *large = pool_alloc(bench.pool, 1 << 20);
-    CHECK_OK(loch_pool_sleep(bench.pool, NULL, NULL));
+    const loch_sleep_options drop = {.size = sizeof drop, .contents = LOCH_SLEEP_DROP};
+    CHECK_OK(loch_pool_sleep(bench.pool, &drop, NULL));
     void *none;
     CHECK_FAILS(put(bench.pool, large, 1 << 20, NULL, &none), BUSY);
     CHECK_OK(loch_pool_wake(bench.pool, NULL));

@@ -116,7 +116,7 @@ static void bad_requests_are_refused(void **state)
     assert_null(none);
     CHECK_FAILS(loch_pool_alloc_growable(pool, 0, &request, &none), INVALID);
     CHECK_FAILS_SET(loch_pool_alloc_growable(pool, SIZE_MAX, &request, &none), TEST_SET(OVERFLOW));
-    CHECK_FAILS_SET(loch_pool_alloc_growable(pool, (size_t)1 << 60, &request, &none), POOL_SHORT);
+    CHECK_FAILS(loch_pool_alloc_growable(pool, (size_t)1 << 60, &request, &none), ADDRESSES);
     request.alignment = 3;
     CHECK_FAILS(loch_pool_alloc_growable(pool, 4 * MIB, &request, &none), INVALID);
     assert_null(none);
@@ -259,6 +259,118 @@ static void a_block_that_another_stream_uses_is_freed_behind_it(void **state)
 
 /* --- ordinary blocks --- */
 
+/* --- blocks in annexes --- */
+
+#define GIB ((size_t)1 << 30)
+#define MANY 3000
+
+/* The addresses of all blocks together are far more than the pool's own range. */
+static void thousands_of_blocks_reserve_more_than_the_device_has(void **state)
+{
+    (void)state;
+    if (TEST_HAS_FEW_ADDRESSES) skip();
+    static const char *const large[] = {"sim:80GiB", "sim:141GiB"};
+    static char *blocks[MANY];
+    for (size_t d = 0; d < 2; d++) {
+        loch_device *device = sim_open(large[d]);
+        loch_allocator *pool = pool_make(device, NULL);
+        const size_t range = sim_stats(device).reserved_bytes;
+        for (size_t i = 0; i < MANY; i++)
+            blocks[i] = growable_make(pool, 1000, 16 * GIB, NULL);
+        assert_int_equal(pool_stats(pool).blocks, MANY);
+        assert_int_equal(pool_info(pool).reserved_bytes, MANY * 2 * MIB);
+        for (size_t i = 0; i < MANY; i += 100) {
+            CHECK_OK(loch_pool_resize_growable(pool, blocks[i], GIB + i));
+            assert_int_equal(growable_requested(pool, blocks[i]), GIB + i);
+            CHECK_FAILS(loch_free(pool, blocks[i] + 8 * GIB), INTERIOR);
+        }
+        pool_expect_whole(pool);
+        for (size_t i = 0; i < MANY; i++) /* in an order that is neither up nor down */
+            CHECK_OK(loch_free(pool, blocks[i * 7 % MANY]));
+        CHECK_FAILS_SET(loch_free(pool, blocks[MANY / 2]), TEST_SET(FOREIGN) | TEST_SET(DOUBLE_FREE));
+        pool_expect_whole(pool);
+        (void)pool_trim(pool, 0);
+        assert_int_equal(sim_stats(device).reserved_bytes, range); /* all annexes went back */
+        assert_int_equal(pool_info(pool).reserved_bytes, 0);
+        pool_end(pool, device);
+    }
+}
+
+static void addresses_that_run_out_have_a_status_of_their_own(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:8GiB");
+    loch_allocator *pool = pool_make(device, NULL);
+    const size_t most = TEST_HAS_FEW_ADDRESSES ? 64 * GIB : 4096 * GIB;
+    char *blocks[64] = {NULL};
+    size_t count = 0;
+    const loch_request request = {.size = sizeof request};
+    loch_status status;
+    void *block;
+    while ((status = loch_pool_alloc_growable(pool, most, &request, &block)) == LOCH_OK && count < 64)
+        blocks[count++] = block;
+    assert_int_equal(status, LOCH_E_ADDRESSES);
+    assert_true(count >= (TEST_HAS_FEW_ADDRESSES ? 2 : 8));
+    assert_non_null(strstr(loch_error_get()->sentence, "reserve less"));
+    assert_int_equal(pool_info(pool).reserved_bytes, 0);
+    CHECK_OK(loch_pool_resize_growable(pool, blocks[0], 5 * MIB)); /* blocks that have addresses go on */
+    CHECK_OK(loch_free(pool, blocks[1]));
+    CHECK_OK(loch_pool_alloc_growable(pool, most / 2, &request, &block)); /* not the size that was freed */
+    CHECK_OK(loch_free(pool, block));
+    for (size_t i = 0; i < count; i++)
+        if (i != 1) CHECK_OK(loch_free(pool, blocks[i]));
+    pool_expect_whole(pool);
+    pool_end(pool, device);
+}
+
+/* A program that makes and frees blocks of one size asks the driver for no addresses after the first block. */
+static void addresses_are_used_again(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:8GiB");
+    loch_allocator *pool = pool_make(device, NULL);
+    CHECK_OK(loch_free(pool, growable_make(pool, MIB, 16 * GIB, NULL)));
+    const uint64_t calls = test_call_count(device, "reserve");
+    for (int i = 0; i < 100; i++) {
+        CHECK_OK(loch_device_sync(device)); /* the addresses are in use until the stream has passed */
+        CHECK_OK(loch_free(pool, growable_make(pool, MIB, 16 * GIB, NULL)));
+    }
+    assert_int_equal(test_call_count(device, "reserve"), calls);
+    assert_int_equal(pool_info(pool).reserved_bytes, 2 * MIB);
+    pool_end(pool, device);
+}
+
+/* The memory of a block that was freed in an annex stays until its stream has passed, and serves others then. */
+static void freed_memory_in_an_annex_waits_for_its_stream(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(STEPPED);
+    loch_allocator *pool = pool_make(device, NULL);
+    loch_stream *stream;
+    CHECK_OK(loch_stream_create(device, NULL, &stream));
+    char *block = growable_make(pool, 100 * MIB, 200 * MIB, stream);
+    CHECK_OK(loch_fill_on(block, 100 * MIB, "x", 1, stream));
+    CHECK_OK(loch_free(pool, block));
+    pool_expect_whole(pool);
+    assert_int_equal(pool_info(pool).waiting_bytes, 100 * MIB);
+    CHECK_FAILS(loch_fill_on(block, 10, "x", 1, stream), OUT_OF_RANGE);
+    CHECK_FAILS(loch_free(pool, block), DOUBLE_FREE);
+    CHECK_OK(loch_stream_sync(stream));
+    void *other = pool_alloc(pool, 200 * MIB); /* needs memory of the freed block */
+    assert_int_equal(pool_info(pool).waiting_bytes, 0);
+    assert_true(sim_stats(device).physical_peak_bytes <= 256 * MIB);
+    pool_expect_whole(pool);
+    CHECK_OK(loch_free(pool, other));
+    block = growable_make(pool, 100 * MIB, 200 * MIB, stream); /* without a wait by the caller */
+    CHECK_OK(loch_fill_on(block, 100 * MIB, "x", 1, stream));
+    CHECK_OK(loch_free(pool, block));
+    other = pool_alloc(pool, 250 * MIB);
+    CHECK_OK(loch_free(pool, other));
+    loch_stream_release(stream);
+    pool_expect_whole(pool);
+    pool_end(pool, device);
+}
+
 static void a_block_grows_into_its_neighbour(void **state)
 {
     (void)state;
@@ -335,6 +447,10 @@ int main(void)
         POOL_TEST(shrunk_memory_stays_while_it_is_used),
         POOL_TEST(a_growth_that_fails_after_shrinking_leaves_the_block_whole),
         POOL_TEST(a_block_that_another_stream_uses_is_freed_behind_it),
+        POOL_TEST(thousands_of_blocks_reserve_more_than_the_device_has),
+        POOL_TEST(addresses_that_run_out_have_a_status_of_their_own),
+        POOL_TEST(addresses_are_used_again),
+        POOL_TEST(freed_memory_in_an_annex_waits_for_its_stream),
         POOL_TEST(a_block_grows_into_its_neighbour),
         POOL_TEST(what_a_resize_on_another_stream_gives_up_waits_for_both),
     };

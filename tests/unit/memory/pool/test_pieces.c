@@ -233,7 +233,8 @@ static void sleeping_memory_stays_in_its_range(void **state)
     void *freed = pool_alloc(bench.pool, 3 << 20);
     const loch_memory_piece before = (look(bench.pool), *piece_at(large));
     CHECK_OK(loch_free(bench.pool, freed));
-    CHECK_OK(loch_pool_sleep(bench.pool, NULL, NULL));
+    const loch_sleep_options drop = {.size = sizeof drop, .contents = LOCH_SLEEP_DROP};
+    CHECK_OK(loch_pool_sleep(bench.pool, &drop, NULL));
     const loch_pool_info info = pool_info(bench.pool);
     assert_true(info.asleep_bytes > 0);
     assert_int_equal(look(bench.pool), info.reserved_bytes + info.asleep_bytes);

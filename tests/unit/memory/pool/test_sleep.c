@@ -38,17 +38,17 @@ static void contents_come_back(void **state)
         }
 }
 
-/* Counts the bytes of a block that are 0xFF. All others must be those that were put there: they lie in handles that
+/* Counts the bytes of a block that are `byte`. All others must be those that were put there: they lie in handles that
  * other blocks kept awake. */
-static size_t piece_count_dropped(const piece *p, uint64_t seed)
+static size_t piece_count_bytes(const piece *p, uint64_t seed, unsigned char byte)
 {
     char *host = bed_host(2 * p->bytes + 1), *old = host + p->bytes;
     test_pattern_write(old, p->bytes, seed);
     CHECK_OK(loch_copy(host, p->address, p->bytes));
     size_t dropped = 0;
     for (size_t i = 0; i < p->bytes; i++) {
-        dropped += (unsigned char)host[i] == 0xff;
-        if ((unsigned char)host[i] != 0xff && host[i] != old[i]) fail_msg("byte %zu is neither old nor 0xFF", i);
+        dropped += (unsigned char)host[i] == byte;
+        if ((unsigned char)host[i] != byte && host[i] != old[i]) fail_msg("byte %zu is neither old nor %u", i, byte);
     }
     return dropped;
 }
@@ -56,14 +56,17 @@ static size_t piece_count_dropped(const piece *p, uint64_t seed)
 static void contents_may_be_dropped(void **state)
 {
     (void)state;
-    for (size_t d = 0; d < DEVICES; d++) {
-        bed b = bed_open(devices[d], NULL);
+    for (size_t d = 0; d < 2 * DEVICES; d++) {
+        const bool is_nan = d >= DEVICES;
+        bed b = bed_open(devices[d % DEVICES], NULL);
         bed_fill(&b);
+        CHECK_OK(loch_option_set("sleep_nan", is_nan ? "on" : "off")); /* as it is when the pool falls asleep */
         put_to_sleep(&b, LOCH_SLEEP_DROP, 0);
+        CHECK_OK(loch_option_set("sleep_nan", "off"));
         assert_int_equal(wake(&b), 0);
         for (size_t i = 0; i < b.count; i++)
-            if (b.pieces[i].address && piece_count_dropped(&b.pieces[i], i) != b.pieces[i].bytes)
-                fail_msg("block %zu can be read", i);
+            if (b.pieces[i].address && piece_count_bytes(&b.pieces[i], i, is_nan ? 0xff : 0) != b.pieces[i].bytes)
+                fail_msg("block %zu has other contents", i);
         for (size_t i = 0; i < b.count; i++)
             if (b.pieces[i].address) bed_put(&b, &b.pieces[i], i); /* there is memory */
         bed_expect(&b);
@@ -91,7 +94,7 @@ static void dropped_contents_are_never_read(void **state)
         for (size_t i = 0; i < later; i++) {
             if (!b.pieces[i].address) continue;
             const bool was_asleep = i >= first && i < first + 4, is_kept = piece_is_right(&b.pieces[i], i);
-            if (was_asleep && piece_count_dropped(&b.pieces[i], i) < 2 * MIB) fail_msg("block %zu can be read", i);
+            if (was_asleep && piece_count_bytes(&b.pieces[i], i, 0) < 2 * MIB) fail_msg("block %zu can be read", i);
             if (b.pieces[i].tag != red && !is_kept) fail_msg("block %zu differs", i);
             if (!is_kept) bed_put(&b, &b.pieces[i], i);
         }
@@ -112,6 +115,40 @@ static void dropped_contents_are_never_read(void **state)
     }
 }
 
+/* New memory of a driver may have old contents: the wake fills it. */
+static void dropped_contents_are_zero_in_soiled_memory(void **state)
+{
+    (void)state;
+    bed b = bed_open("faulty:" SIM, NULL);
+    bed_fill(&b);
+    put_to_sleep(&b, LOCH_SLEEP_DROP, 0);
+    test_faulty_soil(true);
+    wake(&b);
+    test_faulty_soil(false);
+    for (size_t i = 0; i < b.count; i++)
+        if (b.pieces[i].address && piece_count_bytes(&b.pieces[i], i, 0) != b.pieces[i].bytes)
+            fail_msg("block %zu has old contents", i);
+    for (size_t i = 0; i < b.count; i++)
+        if (b.pieces[i].address) bed_put(&b, &b.pieces[i], i);
+    bed_close(&b);
+}
+
+/* Contents are lost only by name: NULL and zeroed options keep them. */
+static void a_sleep_without_options_keeps_contents(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < DEVICES; d++)
+        for (int is_null = 0; is_null < 2; is_null++) {
+            const loch_sleep_options zeroed = {.size = sizeof zeroed};
+            bed b = bed_open(devices[d], NULL);
+            bed_fill(&b);
+            CHECK_OK(loch_pool_sleep(b.pool, is_null ? NULL : &zeroed, NULL));
+            assert_true(wake(&b) > 0);
+            bed_expect(&b);
+            bed_close(&b);
+        }
+}
+
 static void a_device_without_data_sleeps_by_dropping(void **state)
 {
     (void)state;
@@ -120,12 +157,16 @@ static void a_device_without_data_sleeps_by_dropping(void **state)
     void *block = pool_alloc(pool, 20 * TEST_GIB);
     const loch_sleep_options options = how(LOCH_SLEEP_DROP, 0);
     size_t released;
+    const loch_sleep_options keep = how(LOCH_SLEEP_FILE, 0);
+    CHECK_FAILS(loch_pool_sleep(pool, &keep, &released), UNSUPPORTED); /* there are no contents to keep */
+    assert_int_equal(sim_stats(device).physical_bytes, 20 * TEST_GIB);
     CHECK_OK(loch_pool_sleep(pool, &options, &released));
     assert_int_equal(released, 20 * TEST_GIB);
     assert_int_equal(sim_stats(device).physical_bytes, 0);
     CHECK_OK(loch_pool_wake(pool, NULL));
     assert_int_equal(sim_stats(device).physical_bytes, 20 * TEST_GIB);
     CHECK_OK(loch_free(pool, block));
+    test_end_defaults();
     pool_end_sim(pool, device);
 }
 
@@ -327,7 +368,7 @@ static void a_pool_may_end_while_it_sleeps(void **state)
 {
     (void)state;
     for (size_t d = 0; d < DEVICES; d++)
-        for (loch_sleep_contents contents = LOCH_SLEEP_DROP; contents <= LOCH_SLEEP_FILE; contents++) {
+        for (loch_sleep_contents contents = LOCH_SLEEP_PINNED; contents <= LOCH_SLEEP_DROP; contents++) {
             bed b = bed_open(devices[d], NULL);
             bed_fill(&b);
             put_to_sleep(&b, contents, 0);
@@ -448,6 +489,8 @@ int main(void)
         POOL_TEST(whole_stages_come_back),
         POOL_TEST(contents_may_be_dropped),
         POOL_TEST(dropped_contents_are_never_read),
+        POOL_TEST(dropped_contents_are_zero_in_soiled_memory),
+        POOL_TEST(a_sleep_without_options_keeps_contents),
         POOL_TEST(a_device_without_data_sleeps_by_dropping),
         POOL_TEST(a_tag_sleeps_alone),
         POOL_TEST(random_programs_keep_contents_over_sleep),

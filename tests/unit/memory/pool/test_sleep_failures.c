@@ -27,6 +27,11 @@ static void bad_requests_are_refused(void **state)
     assert_int_equal(released, 0);
     options = how(LOCH_SLEEP_HOST, LOCH_TAG_COUNT_MAX);
     CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), INVALID);
+    options = how(LOCH_SLEEP_HOST, LOCH_TAG_COUNT_MAX - 1); /* no such tag was created */
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), INVALID);
+    options = how(LOCH_SLEEP_FILE, 0);
+    options.path = "/no/such/folder/";
+    CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), IO);
     options = how(LOCH_SLEEP_HOST, 0);
     options.path = "x";
     CHECK_FAILS(loch_pool_sleep(b.pool, &options, NULL), INVALID);

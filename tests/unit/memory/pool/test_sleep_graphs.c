@@ -98,10 +98,16 @@ static void free_memory_comes_back(void **state)
         CHECK_OK(loch_free(rig.pool, rig.output)); /* while it sleeps */
         for (size_t i = 0; i < GRAPH_LINKS; i++)
             assert_false(is_mapped(rig.pool, rig.links[i]));
+        const loch_sim_fault fault = {.size = sizeof fault, .call = "fill"};
+        CHECK_OK(loch_sim_set_fault(rig.device, &fault));
+        CHECK_FAILS(loch_pool_wake(rig.pool, NULL), DRIVER); /* it is filled: new memory may have old contents */
         assert_int_equal(wake(rig.pool), 0);
         assert_int_equal(pool_info(rig.pool).reserved_bytes, reserved);
-        for (size_t i = 0; i < GRAPH_LINKS; i++)
+        for (size_t i = 0; i < GRAPH_LINKS; i++) {
+            static const char zeros[MIB];
             assert_true(is_mapped(rig.pool, rig.links[i]));
+            assert_memory_equal(rig.links[i], zeros, MIB);
+        }
         CHECK_OK(loch_sim_graph_launch(rig.graph, rig.a));
         CHECK_OK(loch_device_sync(rig.device));
         rig.input = pool_alloc_on(rig.pool, MIB, rig.a);

@@ -3,6 +3,8 @@
 #include "pool_fixture.h"
 #include "worker.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define SIM "sim:256MiB,granule=64KiB,backed"
@@ -20,6 +22,7 @@ typedef struct supplier {
     loch_status failure;      /* LOCH_E_DEVICE_MEMORY unless set */
     size_t sizes[64];         /* of the first allocations */
     _Atomic bool is_slow;     /* the first thread that gets memory keeps it until another was refused twice */
+    _Atomic bool is_held;     /* and until this is cleared */
 } supplier;
 
 #define SUPPLIER_HEAD ((size_t)64 << 10)
@@ -55,7 +58,7 @@ static loch_status supplier_alloc(void *self, const loch_request *request, void 
     while (now > peak && !atomic_compare_exchange_weak(&it->peak_bytes, &peak, now))
         ;
     if (atomic_exchange(&it->is_slow, false))
-        for (int naps = 0; atomic_load(&it->refused) < 2 && naps < 20000; naps++)
+        for (int naps = 0; (atomic_load(&it->refused) < 2 || atomic_load(&it->is_held)) && naps < 20000; naps++)
             usleep(1000);
     *out = base + head;
     return LOCH_OK;
@@ -471,6 +474,7 @@ static void threads_share_a_pool_on_a_source(void **state)
 typedef struct taker {
     supplier *from;
     bool is_second; /* begins when the other one has memory of the source */
+    long sleeps;
     char failure[256];
 } taker;
 
@@ -479,7 +483,11 @@ static void taker_work(taker *w)
     void *block = NULL;
     while (w->is_second && !atomic_load(&w->from->bytes))
         usleep(100);
+    struct rusage before, after;
+    getrusage(RUSAGE_THREAD, &before);
     TRY(loch_alloc(w->from->pool, 50, &block));
+    getrusage(RUSAGE_THREAD, &after);
+    w->sleeps = after.ru_nvcsw - before.ru_nvcsw;
     TRY(loch_free(w->from->pool, block));
 }
 
@@ -489,20 +497,67 @@ static void *taker_run(void *user)
     return NULL;
 }
 
-/* The source has no second segment, and the first one is still on its way to the pool: it serves both threads. */
+typedef struct taking {
+    supplier *from;
+    taker takers[2];
+    pthread_t threads[2];
+} taking;
+
+/* The source has no second segment, and the first one is still on its way to the pool: the second thread waits. */
+static void taking_begin(taking *it)
+{
+    it->from = supplier_open("cpu");
+    (void)supplier_pool(it->from, (loch_pool_options){0});
+    atomic_store(&it->from->capacity, 2 * MIB);
+    atomic_store(&it->from->is_slow, true);
+    atomic_store(&it->from->is_held, true);
+    for (size_t i = 0; i < 2; i++) {
+        it->takers[i] = (taker){.from = it->from, .is_second = i == 1};
+        assert_int_equal(pthread_create(&it->threads[i], NULL, taker_run, &it->takers[i]), 0);
+    }
+    while (atomic_load(&it->from->refused) < 2)
+        usleep(1000);
+    usleep(50000);
+}
+
+static void taking_end(taking *it)
+{
+    atomic_store(&it->from->is_held, false);
+    for (size_t i = 0; i < 2; i++)
+        pthread_join(it->threads[i], NULL);
+}
+
+/* The segment serves both threads. The second one sleeps until then, instead of looking again and again. */
 static void a_segment_on_its_way_is_waited_for(void **state)
 {
     (void)state;
-    supplier *it = supplier_open("cpu");
-    (void)supplier_pool(it, (loch_pool_options){0});
-    atomic_store(&it->capacity, 2 * MIB);
-    atomic_store(&it->is_slow, true);
-    taker takers[2] = {{.from = it}, {.from = it, .is_second = true}};
-    TEST_THREADS_RUN(taker_run, takers);
+    taking it;
+    taking_begin(&it);
+    taking_end(&it);
     for (size_t i = 0; i < 2; i++)
-        if (takers[i].failure[0]) fail_msg("%s", takers[i].failure);
-    assert_true(atomic_load(&it->refused) >= 2);
-    supplier_close(it);
+        if (it.takers[i].failure[0]) fail_msg("%s", it.takers[i].failure);
+    assert_true(it.takers[1].sleeps < 50); /* one, and a few for locks */
+    supplier_close(it.from);
+}
+
+/* A child of a fork has no thread that waits: the end of the pool there must not wait for one. */
+static void a_child_of_a_fork_waits_for_no_segment(void **state)
+{
+    (void)state;
+    taking it;
+    taking_begin(&it);
+    const pid_t child = fork();
+    if (!child) {
+        alarm(20);
+        loch_allocator_release(it.from->pool);
+        _exit(0);
+    }
+    int how = -1;
+    const pid_t ended = waitpid(child, &how, 0);
+    taking_end(&it); /* the second thread may have waited too long */
+    assert_int_equal(ended, child);
+    assert_int_equal(how, 0);
+    supplier_close(it.from);
 }
 
 /* --- every block a segment --- */
@@ -594,6 +649,7 @@ int main(void)
         POOL_TEST(children_have_the_source_of_their_parent),
         POOL_TEST(threads_share_a_pool_on_a_source),
         POOL_TEST(a_segment_on_its_way_is_waited_for),
+        POOL_TEST(a_child_of_a_fork_waits_for_no_segment),
         POOL_TEST(every_block_is_a_segment),
         POOL_TEST(every_block_is_a_segment_of_the_source),
     };

@@ -185,9 +185,32 @@ static void resizes_in_place_are_events(void **state)
             assert_int_equal(recorder_event(r, LOCH_RECORDED_RESIZE, i)->value, expected[i]);
         assert_int_equal(recorder_info(r).blocks, 4);
         assert_int_equal(recorder_info(r).live_blocks, 0);
+        assert_int_equal(recorder_block(r, grown, 0)->max_bytes, 64 * TEST_MIB);
+        assert_int_equal(recorder_block(r, large, 0)->max_bytes, 0);
         loch_recording_destroy(r);
         close_ground(&g);
     }
+}
+
+static void a_present_growable_block_has_its_reservation(void **state)
+{
+    (void)state;
+    ground g = open_ground(DEVICE);
+    void *near, *far, *plain = pool_alloc(g.pool, 1000);
+    CHECK_OK(loch_pool_alloc_growable(g.pool, 4 * TEST_MIB, NULL, &near)); /* in the pool's range */
+    CHECK_OK(loch_pool_alloc_growable(g.pool, 4096 * TEST_MIB, NULL, &far));
+    recorder_begin("reservations");
+    CHECK_OK(loch_pool_resize_growable(g.pool, far, 6 * TEST_MIB));
+    loch_recording *r = recorder_finish();
+    recorder_expect_whole(r);
+    assert_int_equal(recorder_block(r, near, 0)->max_bytes, 4 * TEST_MIB);
+    assert_int_equal(recorder_block(r, far, 0)->max_bytes, 4096 * TEST_MIB);
+    assert_int_equal(recorder_block(r, plain, 0)->max_bytes, 0);
+    loch_recording_destroy(r);
+    void *const blocks[] = {near, far, plain};
+    for (size_t i = 0; i < 3; i++)
+        CHECK_OK(loch_free(g.pool, blocks[i]));
+    close_ground(&g);
 }
 
 static void moves_are_events_and_the_block_is_freed_at_its_new_address(void **state)
@@ -515,6 +538,7 @@ int main(void)
         SIM_TEST(live_blocks_are_present_from_the_start),
         SIM_TEST(uses_and_frees_name_their_streams),
         SIM_TEST(resizes_in_place_are_events),
+        SIM_TEST(a_present_growable_block_has_its_reservation),
         SIM_TEST(moves_are_events_and_the_block_is_freed_at_its_new_address),
         SIM_TEST(sleeping_and_waking_are_events),
         SIM_TEST(a_failed_request_is_one_event),

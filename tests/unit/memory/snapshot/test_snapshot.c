@@ -328,7 +328,7 @@ static void the_first_request_that_fails_leaves_a_snapshot(void **state)
     snprintf(expected, sizeof expected, "%s/oom-%ld.json", folder, (long)getpid());
     CHECK_OK(loch_option_set("snapshot", option));
     CHECK_FAILS(loch_allocator_alloc(pool, &request, &none), DEVICE_MEMORY);
-    char sentence[256];
+    char sentence[LOCH_ERROR_SENTENCE_MAX];
     snprintf(sentence, sizeof sentence, "%s", loch_error_get()->sentence); /* of the request, not of the snapshot */
     assert_true(has(sentence, "64 MiB"));
     char *text = take_file(expected), want[128];

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* One turn of a wait: a pause, a yield, or a sleep. */
+#include "base/backoff.h"
+#include "base/cancel.h"
+#include "base/hint.h"
+#include <sched.h>
+#include <time.h>
+
+#define BACKOFF_SPINS 32
+#define BACKOFF_NAP_NS 50000l
+#define BACKOFF_NAP_MOST_NS 1000000l
+#define BACKOFF_DOUBLINGS 5
+
+LOCHI_RARE void lochi_backoff(unsigned *turn)
+{
+    const unsigned now = *turn;
+    if (now < LOCHI_BACKOFF_AWAKE + BACKOFF_DOUBLINGS) ++*turn;
+    if (now < BACKOFF_SPINS) {
+        lochi_hint_pause();
+    } else if (now < LOCHI_BACKOFF_AWAKE) {
+        sched_yield();
+    } else {
+        LOCHI_NOT_CANCELLED;
+        const long ns = BACKOFF_NAP_NS << (now - LOCHI_BACKOFF_AWAKE);
+        const struct timespec nap = {.tv_nsec = ns < BACKOFF_NAP_MOST_NS ? ns : BACKOFF_NAP_MOST_NS};
+        nanosleep(&nap, NULL);
+    }
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/* A request that fails changes nothing: one that can never fit leaves every figure as it was, and one that does not fit
+ * now leaves the pool with no more than it held, and with the idle memory that it had. Headroom: idle memory leaves the
+ * device some room, and requests may use it. */
+#include "child_fixture.h"
+
+#define MIB TEST_MIB
+#define SIM "sim:64MiB,granule=64KiB"
+#define RAW "sim:64MiB,granule=64KiB,virtual=off"
+#define HALF (32 * MIB)
+#define CENTURIES (UINT64_MAX / 2)
+
+/* --- kinds of pools --- */
+
+typedef enum kind { PLAIN, QUOTA, QUOTA_OF_PARENT, RANGE, LIMITED, SOURCE } kind;
+
+typedef struct ground {
+    const char *name, *device;
+    kind kind;
+    loch_pool_options options;
+} ground;
+
+static const ground grounds[] = {
+    {"sim", SIM, PLAIN, {.limit_bytes = 0}},
+    {"sim with a limit", SIM, PLAIN, {.limit_bytes = HALF}},
+    {"sim, raw", RAW, PLAIN, {.limit_bytes = 0}},
+    {"sim, raw, with a limit", RAW, PLAIN, {.limit_bytes = HALF}},
+    {"pinned", SIM, PLAIN, {.kind = LOCH_MEMORY_PINNED, .limit_bytes = HALF}},
+    {"cpu", "cpu", PLAIN, {.limit_bytes = HALF}},
+    {"whole blocks", SIM, PLAIN, {.preset = LOCH_POOL_WHOLE_BLOCKS, .limit_bytes = HALF}},
+    {"no split", SIM, PLAIN, {.preset = LOCH_POOL_NO_SPLIT, .limit_bytes = HALF}},
+    {"graphs", SIM, PLAIN, {.captures = LOCH_POOL_CAPTURES_SHARED, .limit_bytes = HALF}},
+    {"a quota", SIM, QUOTA, {.limit_bytes = HALF}},
+    {"a quota on the cpu", "cpu", QUOTA, {.limit_bytes = HALF}},
+    {"the parent's limit", SIM, QUOTA_OF_PARENT, {.limit_bytes = HALF}},
+    {"a range", SIM, RANGE, {.limit_bytes = HALF}},
+    {"a limit wrapper", SIM, LIMITED, {.limit_bytes = HALF}},
+    {"a source", SIM, SOURCE, {.limit_bytes = HALF}},
+};
+#define GROUNDS (sizeof grounds / sizeof *grounds)
+
+/* A pool of some kind that may hold HALF, or the device if it has no limit. */
+typedef struct subject {
+    loch_device *device;
+    loch_allocator *below, *tested; /* parent, wrapped pool or source; NULL for none */
+    size_t ceiling;                 /* a larger request can never fit */
+    unsigned calls;                 /* of pressure functions */
+} subject;
+
+static size_t note_call(loch_allocator *allocator, size_t bytes, void *user)
+{
+    (void)allocator, (void)bytes;
+    ++*(unsigned *)user;
+    return 0;
+}
+
+static void subject_make(subject *it, const ground *on)
+{
+    loch_pool_options options = on->options, plain = {.size = sizeof plain};
+    const loch_limit_options limit = {.size = sizeof limit, .hard_bytes = HALF};
+    options.size = sizeof options;
+    switch (on->kind) {
+    case PLAIN: it->tested = pool_make(it->device, &options); break;
+    case QUOTA:
+        it->below = pool_make(it->device, &plain);
+        it->tested = child_quota(it->below, 0, options.limit_bytes);
+        break;
+    case QUOTA_OF_PARENT:
+        it->below = pool_make(it->device, &options);
+        it->tested = child_quota(it->below, 0, 0);
+        break;
+    case RANGE:
+        it->below = pool_make(it->device, &plain);
+        it->tested = child_range(it->below, options.limit_bytes);
+        break;
+    case LIMITED:
+        it->below = pool_make(it->device, &plain);
+        CHECK_OK(loch_limit_create(it->below, "narrow", &limit, &it->tested));
+        break;
+    case SOURCE:
+        CHECK_OK(loch_direct_create(it->device, "source", NULL, &it->below));
+        options.source = it->below;
+        it->tested = pool_make(it->device, &options);
+        break;
+    }
+    it->ceiling = options.limit_bytes ? options.limit_bytes : 64 * MIB;
+    CHECK_OK(loch_allocator_add_pressure(it->tested, note_call, &it->calls));
+    if (it->below) CHECK_OK(loch_allocator_add_pressure(it->below, note_call, &it->calls));
+}
+
+static subject subject_open(const ground *on)
+{
+    return (subject){.device = sim_open(on->device)};
+}
+
+static void subject_close(subject *it)
+{
+    loch_sim_stats stats = {.size = sizeof stats};
+    (void)pool_trim(it->tested, 0);
+    loch_allocator_release(it->tested);
+    if (it->below) (void)pool_trim(it->below, 0);
+    loch_allocator_release(it->below);
+    if (loch_sim_get_stats(it->device, &stats) == LOCH_OK) {
+        assert_int_equal(stats.physical_bytes, 0);
+        assert_int_equal(stats.pinned_bytes, 0);
+        assert_int_equal(stats.mappings, 0);
+        assert_int_equal(stats.events, 0);
+    }
+    loch_device_release(it->device);
+}
+
+/* All figures of a pool and of what is below it. */
+typedef struct figures {
+    loch_pool_info pool, below_pool;
+    loch_stats stats, below;
+    loch_sim_stats device;
+} figures;
+
+static figures subject_read(const subject *it)
+{
+    figures now;
+    memset(&now, 0, sizeof now); /* compared by memory */
+    now.pool.size = now.below_pool.size = sizeof now.pool;
+    now.stats.size = now.below.size = sizeof now.stats;
+    now.device.size = sizeof now.device;
+    CHECK_OK(loch_pool_get_info(it->tested, &now.pool));
+    CHECK_OK(loch_allocator_get_stats(it->tested, &now.stats));
+    if (it->below) CHECK_OK(loch_allocator_get_stats(it->below, &now.below));
+    if (it->below && lochi_pool_of(it->below)) CHECK_OK(loch_pool_get_info(it->below, &now.below_pool));
+    if (loch_sim_get_stats(it->device, &now.device) != LOCH_OK) now.device.calls = 0; /* the cpu */
+    now.device.modelled_ns = 0;
+    return now;
+}
+
+/* --- hopeless --- */
+
+#define IDLE 12
+
+/* Leaves idle memory of many sizes in a pool, beside a live block. */
+static void *leave_idle(loch_allocator *pool)
+{
+    static const size_t sizes[IDLE] = {100,     3000,    70000,   300000, MIB,      700000,
+                                       2 * MIB, 5 * MIB, 3 * MIB, 200000, 90 << 10, 50};
+    void *blocks[IDLE], *live;
+    for (size_t i = 0; i < IDLE; i++)
+        blocks[i] = pool_alloc(pool, sizes[i]);
+    live = pool_alloc(pool, MIB);
+    for (size_t i = 0; i < IDLE; i++)
+        CHECK_OK(loch_free(pool, blocks[i]));
+    return live;
+}
+
+static void expect_equal(const char *name, size_t bytes, const figures *before, figures *after)
+{
+    assert_int_equal(after->stats.failures, before->stats.failures + 1);
+    after->stats.failures = before->stats.failures;
+    after->below.failures = before->below.failures;
+    if (after->device.calls != before->device.calls)
+        fail_msg("%s, %zu: %llu calls of the driver", name, bytes,
+                 (unsigned long long)(after->device.calls - before->device.calls));
+    if (memcmp(&after->pool, &before->pool, sizeof after->pool) != 0) fail_msg("%s, %zu: the pool", name, bytes);
+    if (memcmp(&after->below_pool, &before->below_pool, sizeof after->pool) != 0)
+        fail_msg("%s, %zu: the pool below", name, bytes);
+    if (memcmp(&after->stats, &before->stats, sizeof after->stats) != 0) fail_msg("%s, %zu: statistics", name, bytes);
+    if (memcmp(&after->below, &before->below, sizeof after->below) != 0)
+        fail_msg("%s, %zu: statistics below", name, bytes);
+}
+
+static void a_request_that_can_never_fit_changes_nothing(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < GROUNDS; g++) {
+        subject it = subject_open(&grounds[g]);
+        subject_make(&it, &grounds[g]);
+        void *live = leave_idle(it.tested);
+        const size_t sizes[] = {it.ceiling + 1, 2 * it.ceiling, (size_t)1 << 40, (size_t)1 << 46};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const loch_request request = {.size = sizeof request, .bytes = sizes[i], .timeout_ns = CENTURIES};
+            const figures before = subject_read(&it);
+            void *block = TEST_UNTOUCHED;
+            CHECK_FAILS_SET(loch_allocator_alloc(it.tested, &request, &block),
+                            TEST_SET(LIMIT) | TEST_SET(DEVICE_MEMORY));
+            const loch_error *error = loch_error_get();
+            assert_null(block);
+            if (error->remedy != LOCH_REMEDY_NONE) fail_msg("%s: %s", grounds[g].name, error->sentence);
+            assert_int_equal(error->attempts, 1);
+            assert_true(error->missing_bytes && error->missing_bytes <= sizes[i]);
+            assert_true(error->owner[0]);
+            figures after = subject_read(&it);
+            expect_equal(grounds[g].name, sizes[i], &before, &after);
+        }
+        assert_int_equal(it.calls, 0);
+        CHECK_OK(loch_free(it.tested, live));
+        subject_close(&it);
+    }
+}
+
+/* Growable blocks: the first size, and a growth. */
+static void a_growth_that_can_never_fit_changes_nothing(void **state)
+{
+    (void)state;
+    for (size_t g = 0; g < 2; g++) {
+        subject it = subject_open(&grounds[g]);
+        subject_make(&it, &grounds[g]);
+        void *live = leave_idle(it.tested), *block, *none = TEST_UNTOUCHED;
+        loch_request request = {.size = sizeof request, .bytes = MIB, .timeout_ns = CENTURIES};
+        CHECK_OK(loch_pool_alloc_growable(it.tested, it.ceiling + MIB, &request, &block));
+        figures before = subject_read(&it);
+        CHECK_FAILS_SET(loch_pool_resize_growable(it.tested, block, it.ceiling + 1),
+                        TEST_SET(LIMIT) | TEST_SET(DEVICE_MEMORY));
+        assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_NONE);
+        figures after = subject_read(&it);
+        expect_equal("growth", it.ceiling + 1, &before, &after);
+        before = subject_read(&it);
+        request.bytes = it.ceiling + 1;
+        CHECK_FAILS_SET(loch_pool_alloc_growable(it.tested, it.ceiling + MIB, &request, &none),
+                        TEST_SET(LIMIT) | TEST_SET(DEVICE_MEMORY));
+        assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_NONE);
+        after = subject_read(&it);
+        assert_int_equal(after.pool.reserved_bytes, before.pool.reserved_bytes);
+        assert_int_equal(after.pool.handles_created, before.pool.handles_created);
+        assert_int_equal(after.pool.handles_moved, before.pool.handles_moved);
+        assert_int_equal(after.pool.handles_released, before.pool.handles_released);
+        assert_int_equal(after.stats.retries, before.stats.retries);
+        assert_int_equal(after.stats.waits_ns, before.stats.waits_ns);
+        assert_int_equal(it.calls, 0);
+        CHECK_OK(loch_free(it.tested, block));
+        CHECK_OK(loch_free(it.tested, live));
+        subject_close(&it);
+    }
+}
+
+/* --- not now --- */
+
+#define LIVE 64
+
+/* Fills a pool with blocks of random sizes, frees some, and asks for more than is left. */
+static void refuse_at_random(const ground *on, test_random *random)
+{
+    subject it = subject_open(on);
+    void *blocks[LIVE] = {NULL};
+    size_t sizes[LIVE], count = 0;
+    subject_make(&it, on);
+    for (; count < LIVE; count++) {
+        sizes[count] = 1 + test_random_below(random, test_random_below(random, 4) ? 2 * MIB : 20000);
+        if (pool_try_alloc(it.tested, sizes[count], 0, NULL, &blocks[count]) != LOCH_OK) break;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (test_random_below(random, 2)) {
+            CHECK_OK(loch_free(it.tested, blocks[i]));
+            blocks[i] = NULL;
+        }
+    for (size_t round = 0; round < 4; round++) {
+        const figures before = subject_read(&it);
+        const size_t room = it.ceiling - before.stats.requested_bytes, bytes = room + 1 + round * 4096;
+        void *block = TEST_UNTOUCHED;
+        if (bytes > it.ceiling) break;
+        CHECK_FAILS_SET(pool_try_alloc(it.tested, bytes, 0, NULL, &block), POOL_SHORT);
+        const loch_error error = *loch_error_get();
+        const figures after = subject_read(&it);
+        if (after.pool.reserved_bytes > before.pool.reserved_bytes)
+            fail_msg("%s: %zu held before, %zu after %zu were refused", on->name, before.pool.reserved_bytes,
+                     after.pool.reserved_bytes, bytes);
+        if (after.stats.cached_bytes < before.stats.cached_bytes)
+            fail_msg("%s: %llu idle before, %llu after %zu were refused", on->name,
+                     (unsigned long long)before.stats.cached_bytes, (unsigned long long)after.stats.cached_bytes,
+                     bytes);
+        if (after.below.reserved_bytes > before.below.reserved_bytes) fail_msg("%s: more below", on->name);
+        if (error.remedy != LOCH_REMEDY_FREE || error.attempts != 1)
+            fail_msg("%s, %zu: %s", on->name, bytes, error.sentence);
+    }
+    for (size_t i = 0; i < count; i++)
+        CHECK_OK(loch_free(it.tested, blocks[i]));
+    subject_close(&it);
+}
+
+static void a_request_that_does_not_fit_now_takes_and_costs_no_memory(void **state)
+{
+    (void)state;
+    test_random random = {test_seed(31)};
+    for (size_t round = 0; round < 6; round++)
+        for (size_t g = 0; g < GROUNDS; g++)
+            refuse_at_random(&grounds[g], &random);
+}
+
+/* Two blocks of three eighths are live: the third does not fit, and takes nothing. */
+static void blocks_beside_a_refused_one_hold_their_own_memory_alone(void **state)
+{
+    (void)state;
+    const char *const devices[] = {"sim:8GiB", "sim:8GiB,virtual=off"};
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open(devices[i]);
+        loch_allocator *pool = pool_make(device, NULL);
+        void *one = pool_alloc(pool, 3 * TEST_GIB), *two = pool_alloc(pool, 3 * TEST_GIB), *three;
+        CHECK_FAILS(loch_alloc(pool, 3 * TEST_GIB, &three), DEVICE_MEMORY);
+        assert_int_equal(pool_info(pool).reserved_bytes, 6 * TEST_GIB);
+        assert_int_equal(loch_error_get()->missing_bytes, TEST_GIB);
+        assert_string_equal(loch_error_get()->owner, loch_device_get_name(device));
+        CHECK_OK(loch_free(pool, one));
+        CHECK_OK(loch_free(pool, two));
+        pool_end_sim(pool, device);
+    }
+}
+
+/* --- headroom --- */
+
+static size_t room_of(loch_device *device)
+{
+    loch_memory_info info = {.size = sizeof info};
+    CHECK_OK(loch_device_calculate_memory(device, &info));
+    return info.free_bytes;
+}
+
+static void idle_memory_leaves_the_headroom_free(void **state)
+{
+    (void)state;
+    const char *const devices[] = {SIM, RAW};
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open(devices[i]);
+        const loch_pool_options options = {.size = sizeof options, .headroom_bytes = 8 * MIB};
+        loch_allocator *pool = pool_make(device, &options);
+        void *one = pool_alloc(pool, 30 * MIB), *two = pool_alloc(pool, 28 * MIB), *third;
+        CHECK_OK(loch_free(pool, two)); /* a free is not a call that takes memory */
+        assert_true(room_of(device) <= 8 * MIB);
+        third = pool_alloc(pool, 2 * MIB + 1); /* fits the idle memory: the fast way does not look */
+        CHECK_OK(loch_free(pool, third));
+        void *large = pool_alloc(pool, 29 * MIB); /* needs new memory: the device is below the headroom */
+        CHECK_OK(loch_free(pool, large));
+        assert_true(pool_info(pool).reserved_bytes <= 60 * MIB);
+        CHECK_OK(loch_free(pool, one));
+        pool_end_sim(pool, device);
+    }
+}
+
+static void a_request_may_use_the_headroom(void **state)
+{
+    (void)state;
+    const char *const devices[] = {SIM, RAW};
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open(devices[i]);
+        const loch_pool_options options = {.size = sizeof options, .headroom_bytes = 16 * MIB};
+        loch_allocator *pool = pool_make(device, &options);
+        void *all = pool_alloc(pool, 62 * MIB);
+        assert_int_equal(pool_info(pool).reserved_bytes, 62 * MIB); /* exactly what it needs */
+        CHECK_OK(loch_free(pool, all));
+        pool_end_sim(pool, device);
+    }
+}
+
+/* Another user of the device takes memory past all allocators: the next call that takes memory gives idle memory
+ * back. */
+static void a_call_that_finds_the_device_full_gives_idle_memory_back(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(SIM);
+    const loch_pool_options options = {.size = sizeof options, .headroom_bytes = 8 * MIB};
+    loch_allocator *pool = pool_make(device, &options);
+    void *idle[22], *live = pool_alloc(pool, 4 * MIB);
+    for (size_t i = 0; i < 22; i++)
+        idle[i] = pool_alloc(pool, 2 * MIB);
+    for (size_t i = 0; i < 22; i += 2)
+        CHECK_OK(loch_free(pool, idle[i])); /* 22 MiB idle, in pieces */
+    void *other = sim_raw(device, room_of(device) - MIB);
+    const size_t held = pool_info(pool).reserved_bytes;
+    void *more = pool_alloc(pool, 3 * MIB); /* no piece is so large */
+    assert_true(pool_info(pool).reserved_bytes < held);
+    assert_true(room_of(device) >= 8 * MIB);
+    CHECK_OK(loch_raw_free(other));
+    for (size_t i = 1; i < 22; i += 2)
+        CHECK_OK(loch_free(pool, idle[i]));
+    CHECK_OK(loch_free(pool, more));
+    CHECK_OK(loch_free(pool, live));
+    pool_end_sim(pool, device);
+}
+
+static void an_option_sets_the_headroom(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(SIM);
+    const loch_pool_options own = {.size = sizeof own, .headroom_bytes = 3 * MIB};
+    const loch_pool_options most = {.size = sizeof most, .headroom_bytes = SIZE_MAX};
+    loch_allocator *pool = pool_make(device, NULL);
+    assert_int_equal(lochi_pool_of(pool)->headroom, 0); /* none where no library is beside the pool */
+    loch_allocator_release(pool);
+    CHECK_OK(loch_option_set("pool_headroom", "5MiB"));
+    pool = pool_make(device, NULL);
+    assert_int_equal(lochi_pool_of(pool)->headroom, 5 * MIB);
+    loch_allocator_release(pool);
+    pool = pool_make(device, &own);
+    assert_int_equal(lochi_pool_of(pool)->headroom, 3 * MIB);
+    loch_allocator_release(pool);
+    pool = pool_make(device, &most);
+    assert_int_equal(lochi_pool_of(pool)->headroom, 64 * MIB); /* not more than the device */
+    loch_allocator_release(pool);
+    CHECK_OK(loch_option_set("pool_headroom", NULL));
+    loch_device_release(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        POOL_TEST(a_request_that_can_never_fit_changes_nothing),
+        POOL_TEST(a_growth_that_can_never_fit_changes_nothing),
+        POOL_TEST(a_request_that_does_not_fit_now_takes_and_costs_no_memory),
+        POOL_TEST(blocks_beside_a_refused_one_hold_their_own_memory_alone),
+        POOL_TEST(idle_memory_leaves_the_headroom_free),
+        POOL_TEST(a_request_may_use_the_headroom),
+        POOL_TEST(a_call_that_finds_the_device_full_gives_idle_memory_back),
+        POOL_TEST(an_option_sets_the_headroom),
+    };
+    return cmocka_run_group_tests_name("refused requests", tests, NULL, NULL);
+}
