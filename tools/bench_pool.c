@@ -169,8 +169,8 @@ static double pool_random_measure(pool_measure *measure, pool_kind kind, size_t 
     /* Takes memory from the system, so that the records of this program are not in the allocator under test. */
     insight_array blocks = {.data = NULL}, steps = {.data = NULL};
     double samples[POOL_SAMPLES], ns = -1;
-    if (insight_array_reserve(&blocks, live, sizeof(pool_block)) &&
-        insight_array_reserve(&steps, count, sizeof(pool_step))) {
+    if (lochi_insight_array_reserve(&blocks, live, sizeof(pool_block)) &&
+        lochi_insight_array_reserve(&steps, count, sizeof(pool_step))) {
         pool_random random = {&measure->memory, kind, blocks.data, live, steps.data, 42};
         ns = random_fill(&random) ? 0 : -1;
         /* Replaces each block once on average before the clock counts: programs seldom run on fresh memory. */
@@ -182,8 +182,8 @@ static double pool_random_measure(pool_measure *measure, pool_kind kind, size_t 
         }
         random_empty(&random);
     }
-    insight_array_free(&blocks);
-    insight_array_free(&steps);
+    lochi_insight_array_free(&blocks);
+    lochi_insight_array_free(&steps);
     return ns < 0 ? -1 : peer_median(samples, POOL_SAMPLES);
 }
 

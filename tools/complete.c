@@ -121,8 +121,8 @@ static void complete_devices(const char *typed, const char *prefix)
     complete_place place = {typed, prefix};
     (void)!loch_device_walk(complete_offer_device, &place); /* what can be listed is offered */
     complete_offer(typed, prefix, complete_all_of("sim:80GiB"), complete_all_of("simulated device"));
-    complete_offer(typed, prefix, complete_all_of("sim:8GiB,backed"),
-                   complete_all_of("simulated device with real memory"));
+    complete_offer(typed, prefix, complete_all_of("sim:80GiB,unbacked"),
+                   complete_all_of("simulated device without contents"));
 }
 
 static void complete_processes(const char *typed)

@@ -242,9 +242,13 @@ static __attribute__((noinline)) loch_status device_rare(device_job *job, const 
                                       .bytes = special->bytes,
                                       .alignment = special->alignment,
                                       .stream = stream,
-                                      .tag = special->tag};
+                                      .tag = special->tag,
+                                      .max_bytes = special->max_bytes};
         return loch_allocator_alloc(job->pool, &request, block);
     }
+    if (event->kind == TRACE_RESIZE)
+        return loch_pool_resize_growable(
+            job->pool, *block, ((const trace_special *)job->program->trace.specials.data)[event->bytes].bytes);
     void *freed = *block;
     *block = NULL;
     return loch_allocator_free_on(job->pool, freed, stream);

@@ -28,8 +28,8 @@ typedef struct fleet_outcome {
     uint64_t late_ns;   /* time that programs waited on the host for memory, at most */
     uint64_t driver_ns; /* modelled */
     uint64_t driver_calls[LOCH_CALL_COUNT];
-    loch_status status; /* other than LOCH_OK: the simulation itself failed */
-    char sentence[384]; /* why it failed, or the first difference, or the first refusal */
+    loch_status status;                     /* other than LOCH_OK: the simulation itself failed */
+    char sentence[LOCH_ERROR_SENTENCE_MAX]; /* why it failed, or the first difference, or the first refusal */
 } fleet_outcome;
 
 /* Runs device number `number` from its first stint to its last. Memory is freed before it returns. */

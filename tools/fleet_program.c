@@ -55,9 +55,10 @@ static double program_mean(const trace_log *trace, uint64_t *sizes)
         sum += (double)held * (double)(times_us[i] - last_us);
         last_us = times_us[i];
         if (events[i].kind == TRACE_USE) continue;
+        if (events[i].kind == TRACE_RESIZE) held -= sizes[events[i].slot];
         if (events[i].kind == TRACE_ALLOC)
             sizes[events[i].slot] = events[i].bytes;
-        else if (events[i].kind == TRACE_ALLOC_SPECIAL)
+        else if (events[i].kind == TRACE_ALLOC_SPECIAL || events[i].kind == TRACE_RESIZE)
             sizes[events[i].slot] = specials[events[i].bytes].bytes;
         if (events[i].kind == TRACE_FREE || events[i].kind == TRACE_FREE_ON)
             held -= sizes[events[i].slot];
@@ -77,28 +78,28 @@ bool fleet_program_load(fleet_program *program, const fleet_entry *entry)
         tool_fail("%s: the program runs for longer than a year", entry->path);
         return false;
     }
-    if (!insight_array_reserve(&sizes, program->trace.slots + 1, sizeof(uint64_t)) ||
+    if (!lochi_insight_array_reserve(&sizes, program->trace.slots + 1, sizeof(uint64_t)) ||
         !trace_add_clock(&program->trace, PROGRAM_CLOCK_STEP_US, &program->events)) {
-        insight_array_free(&sizes);
+        lochi_insight_array_free(&sizes);
         tool_fail("%s: no memory for the trace", entry->path);
         return false;
     }
     program->duration_ns = 1000 * program->trace.duration_us;
     program->mean_requested = program_mean(&program->trace, sizes.data);
-    insight_array_free(&sizes);
+    lochi_insight_array_free(&sizes);
     return true;
 }
 
 void fleet_program_shrink(fleet_program *program)
 {
-    insight_array_free(&program->trace.events);
-    insight_array_free(&program->trace.times_us);
+    lochi_insight_array_free(&program->trace.events);
+    lochi_insight_array_free(&program->trace.times_us);
 }
 
 void fleet_program_unload(fleet_program *program)
 {
     trace_unload(&program->trace);
-    insight_array_free(&program->events);
+    lochi_insight_array_free(&program->events);
 }
 
 /* --- alone on a device --- */

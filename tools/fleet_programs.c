@@ -10,7 +10,7 @@ typedef struct measure_result {
     fleet_figures alone;
     uint64_t least_bytes;
     loch_status status;
-    char sentence[256];
+    char sentence[LOCH_ERROR_SENTENCE_MAX];
 } measure_result;
 
 typedef struct measure_state {

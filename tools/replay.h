@@ -18,7 +18,7 @@ typedef struct replay_kept {
     loch_planned *planned; /* the allocator's, if it is planned */
     loch_stream **streams; /* by index; NULL for the default stream */
     size_t streams_count;
-    char first_failure[256]; /* sentence of the first allocation that failed; empty if none failed */
+    char first_failure[LOCH_ERROR_SENTENCE_MAX]; /* sentence of the first allocation that failed; empty for none */
 } replay_kept;
 
 /* What to run. */

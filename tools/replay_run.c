@@ -26,6 +26,7 @@ typedef struct replay_loop {
     loch_stream **streams; /* by index; NULL for the default stream */
     loch_allocator *allocator;
     loch_planned *planned; /* NULL if the allocator is not planned */
+    bool is_fixed;         /* the allocator has no growable blocks: a resize is a free and an allocation */
     loch_device *device;
     uint64_t sim_start_ns; /* simulated time at the start of the trace */
     uint64_t clock_ns;     /* time spent on setting the clock */
@@ -72,6 +73,51 @@ static __attribute__((noinline)) loch_status replay_tell_time(replay_loop *loop,
     return status;
 }
 
+/* Makes a block for the request of an event. */
+static void replay_request(replay_loop *loop, const trace_event *event, bool touches)
+{
+    const trace_special *special = &loop->specials[event->bytes];
+    void **block = &loop->blocks[event->slot];
+    const loch_request request = {.size = sizeof request,
+                                  .bytes = special->bytes,
+                                  .alignment = special->alignment,
+                                  .stream = loop->streams[event->stream],
+                                  .tag = special->tag,
+                                  .max_bytes = loop->is_fixed ? 0 : special->max_bytes};
+    const loch_status served = loch_allocator_alloc(loop->allocator, &request, block);
+    if (request.max_bytes && served == LOCH_E_UNSUPPORTED) {
+        loop->is_fixed = true;
+        replay_request(loop, event, touches);
+        return;
+    }
+    if (served != LOCH_OK)
+        replay_fail(loop, served);
+    else if (touches)
+        replay_touch(*block, special->bytes);
+}
+
+/* Gives a growable block another size. One that cannot grow keeps the size that it has. */
+static loch_status replay_resize(replay_loop *loop, const trace_event *event, bool touches)
+{
+    const trace_special *special = &loop->specials[event->bytes];
+    void **block = &loop->blocks[event->slot];
+    loch_status served = LOCH_E_UNSUPPORTED;
+    if (!loop->is_fixed) served = loch_pool_resize_growable(loop->allocator, *block, special->bytes);
+    if (served == LOCH_E_UNSUPPORTED) {
+        loop->is_fixed = true;
+        void *freed = *block;
+        *block = NULL;
+        const loch_status status = loch_allocator_free(loop->allocator, freed);
+        if (status == LOCH_OK) replay_request(loop, event, touches);
+        return status;
+    }
+    if (served != LOCH_OK)
+        replay_fail(loop, served);
+    else if (touches)
+        replay_touch(*block, special->bytes);
+    return LOCH_OK;
+}
+
 /* Handles events other than a plain allocation or free. */
 static __attribute__((noinline)) loch_status replay_rare(replay_loop *loop, const trace_event *event, bool touches)
 {
@@ -81,19 +127,11 @@ static __attribute__((noinline)) loch_status replay_rare(replay_loop *loop, cons
     if (event->kind == TRACE_CLOCK) {
         status = replay_tell_time(loop, event->bytes);
     } else if (event->kind == TRACE_ALLOC_SPECIAL) {
-        const trace_special *special = &loop->specials[event->bytes];
-        const loch_request request = {.size = sizeof request,
-                                      .bytes = special->bytes,
-                                      .alignment = special->alignment,
-                                      .stream = stream,
-                                      .tag = special->tag};
-        const loch_status served = loch_allocator_alloc(loop->allocator, &request, block);
-        if (served != LOCH_OK)
-            replay_fail(loop, served);
-        else if (touches)
-            replay_touch(*block, special->bytes);
+        replay_request(loop, event, touches);
     } else if (!*block) {
         return LOCH_OK; /* its allocation failed */
+    } else if (event->kind == TRACE_RESIZE) {
+        status = replay_resize(loop, event, touches);
     } else if (event->kind == TRACE_FREE_ON) {
         status = loch_allocator_free_on(loop->allocator, *block, stream);
         *block = NULL;
@@ -155,9 +193,10 @@ static void replay_loop_touching(replay_loop *loop)
 static __attribute__((noinline)) void replay_rare_libc(replay_loop *loop, const trace_event *event, bool touches)
 {
     void **block = &loop->blocks[event->slot];
-    if (event->kind == TRACE_ALLOC_SPECIAL) {
+    if (event->kind == TRACE_ALLOC_SPECIAL || (event->kind == TRACE_RESIZE && *block)) {
         const trace_special *special = &loop->specials[event->bytes];
         const size_t least = sizeof(void *), alignment = special->alignment > least ? special->alignment : least;
+        if (event->kind == TRACE_RESIZE) free(*block);
         *block = NULL;
         if (posix_memalign(block, alignment, special->bytes) != 0)
             replay_fail_libc(loop, special->bytes);
@@ -427,7 +466,7 @@ loch_status replay_run(const replay_setup *setup, replay_result *out)
     insight_array events = {.data = NULL}, blocks = {.data = NULL};
     *out = (replay_result){.failures = 0};
     loch_status status = LOCH_OK;
-    if (!insight_array_reserve(&blocks, setup->trace->slots + 1, sizeof(void *))) {
+    if (!lochi_insight_array_reserve(&blocks, setup->trace->slots + 1, sizeof(void *))) {
         status = replay_no_memory();
     } else {
         loop.blocks = blocks.data;
@@ -439,8 +478,8 @@ loch_status replay_run(const replay_setup *setup, replay_result *out)
         const loch_status finished = replay_finish(setup, &loop);
         if (status == LOCH_OK) status = finished;
     }
-    insight_array_free(&events);
-    insight_array_free(&blocks);
+    lochi_insight_array_free(&events);
+    lochi_insight_array_free(&blocks);
     return status;
 }
 
@@ -449,10 +488,11 @@ loch_status replay_run(const replay_setup *setup, replay_result *out)
 loch_status replay_open_device(const char *name, uint64_t lag_ns, loch_device **out)
 {
     char full[2 * LOCH_DEVICE_NAME_MAX], lag[64] = "";
+    const char *backing = strstr(name, "backed") ? "" : ",unbacked"; /* a replay moves no contents */
     const bool is_simulated = !strncmp(name, "sim:", 4);
     if (!strstr(name, "event_lag=")) snprintf(lag, sizeof lag, ",event_lag=%llu", (unsigned long long)lag_ns);
     if (strlen(name) >= LOCH_DEVICE_NAME_MAX || !is_simulated) return loch_device_open(name, out);
-    snprintf(full, sizeof full, "%s%s%s", name, strstr(name, "clock=") ? "" : ",clock=stepped", lag);
+    snprintf(full, sizeof full, "%s%s%s%s", name, backing, strstr(name, "clock=") ? "" : ",clock=stepped", lag);
     return loch_device_open(full, out);
 }
 

@@ -1,29 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 /* Failures, options and numbers of all commands. */
 #include "tool.h"
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#define TOOL_SENTENCE_MAX 8192 /* two paths and some words */
+
+/* Prints a sentence with its head and end. A sentence can quote a file: control characters become question marks. */
+static void tool_say(char *sentence, const char *end)
+{
+    for (char *at = sentence; *at; at++)
+        if (iscntrl((unsigned char)*at)) *at = '?';
+    fprintf(stderr, "loch: %s%s\n", sentence, end);
+}
+
 int tool_fail(const char *format, ...)
 {
+    char sentence[TOOL_SENTENCE_MAX];
     va_list arguments;
     va_start(arguments, format);
-    fputs("loch: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
+    tool_say(sentence, "");
     return TOOL_FAILED;
 }
 
 int tool_misuse(const char *command, const char *format, ...)
 {
+    char sentence[TOOL_SENTENCE_MAX], hint[64];
     va_list arguments;
     va_start(arguments, format);
-    fputs("loch: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, " (try loch %s%s--help)\n", command, *command ? " " : "");
+    vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
+    snprintf(hint, sizeof hint, " (try loch %s%s--help)", command, *command ? " " : "");
+    tool_say(sentence, hint);
     return TOOL_MISUSED;
 }
 

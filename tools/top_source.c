@@ -139,7 +139,7 @@ static void *source_add(json_reader *json, void **list, size_t *count, size_t by
 {
     char *grown = realloc(*list, (*count + 1) * bytes);
     if (!grown) {
-        json_read_fail(json, "there is no memory for the figures");
+        lochi_insight_json_read_fail(json, "there is no memory for the figures");
         return NULL;
     }
     *list = grown;
@@ -153,7 +153,7 @@ static void *source_add(json_reader *json, void **list, size_t *count, size_t by
 static void source_text(json_reader *json, char *out, size_t room)
 {
     char whole[4096];
-    if (!json_read_text(json, whole, sizeof whole)) return;
+    if (!lochi_insight_json_read_text(json, whole, sizeof whole)) return;
     size_t length = 0;
     for (const char *at = whole; *at && length + 5 < room; at++) { /* room for one whole character more */
         const unsigned char byte = (unsigned char)*at;
@@ -175,10 +175,10 @@ static void source_number(json_reader *json, const char *name, const source_memb
 {
     for (size_t i = 0; i < count; i++)
         if (!strcmp(name, members[i].name)) {
-            json_read_number(json, members[i].place);
+            lochi_insight_json_read_number(json, members[i].place);
             return;
         }
-    json_read_skip(json);
+    lochi_insight_json_read_skip(json);
 }
 
 static void source_read_stats(json_reader *json, top_allocator *to)
@@ -193,10 +193,10 @@ static void source_read_stats(json_reader *json, top_allocator *to)
                                      {"allocs", &to->allocs},
                                      {"frees", &to->frees},
                                      {"failures", &to->failures}};
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "fragmentation"))
-            json_read_real(json, &to->fragmentation);
+            lochi_insight_json_read_real(json, &to->fragmentation);
         else
             source_number(json, name, members, sizeof members / sizeof *members);
 }
@@ -217,16 +217,16 @@ static void source_read_tag(json_reader *json, top_figures *out)
     char name[TOP_NAME], text[TOP_NAME] = "";
     uint64_t number = 0;
     top_allocator sum = {0};
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "tag"))
-            json_read_number(json, &number);
+            lochi_insight_json_read_number(json, &number);
         else if (!strcmp(name, "name"))
             source_text(json, text, sizeof text);
         else if (!strcmp(name, "statistics"))
             source_read_stats(json, &sum);
         else
-            json_read_skip(json);
+            lochi_insight_json_read_skip(json);
     top_tag *tag = json->wrong ? NULL : source_tag(json, out, number);
     if (!tag) return;
     if (*text) memcpy(tag->name, text, sizeof text);
@@ -237,8 +237,8 @@ static void source_read_tag(json_reader *json, top_figures *out)
 
 static void source_read_tags(json_reader *json, top_figures *out)
 {
-    if (!json_read_open(json, '[')) return;
-    while (json_read_item(json))
+    if (!lochi_insight_json_read_open(json, '[')) return;
+    while (lochi_insight_json_read_item(json))
         source_read_tag(json, out);
 }
 
@@ -246,8 +246,8 @@ static void source_read_pool(json_reader *json, top_allocator *to)
 {
     char name[TOP_NAME], text[TOP_NAME] = "";
     const source_member members[] = {{"asleep_bytes", &to->asleep}};
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "memory_of_parent"))
             source_text(json, text, sizeof text);
         else
@@ -261,8 +261,8 @@ static void source_read_allocator(json_reader *json, top_figures *out)
     uint64_t wraps = 0;
     top_allocator read = {0};
     const source_member members[] = {{"number", &read.number}, {"device", &read.device}, {"wraps", &wraps}};
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
             source_text(json, read.name, sizeof read.name);
         else if (!strcmp(name, "kind"))
@@ -284,10 +284,10 @@ static void source_read_call(json_reader *json, top_figures *out, uint64_t devic
 {
     char name[TOP_NAME];
     top_call *call = SOURCE_ADD(json, out, calls);
-    if (!call || !json_read_open(json, '{')) return;
+    if (!call || !lochi_insight_json_read_open(json, '{')) return;
     call->device = device;
     const source_member members[] = {{"count", &call->count}, {"ns", &call->ns}};
-    while (json_read_member(json, name, sizeof name))
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
             source_text(json, call->name, sizeof call->name);
         else
@@ -300,13 +300,13 @@ static void source_read_device(json_reader *json, top_figures *out)
     top_device read = {{0}, 0, 0};
     const source_member members[] = {{"total_bytes", &read.total}, {"free_bytes", &read.free}};
     const uint64_t place = out->devices_count;
-    if (!json_read_open(json, '{')) return;
-    while (json_read_member(json, name, sizeof name))
+    if (!lochi_insight_json_read_open(json, '{')) return;
+    while (lochi_insight_json_read_member(json, name, sizeof name))
         if (!strcmp(name, "name")) {
             source_text(json, read.name, sizeof read.name);
         } else if (!strcmp(name, "calls")) {
-            if (!json_read_open(json, '[')) return;
-            while (json_read_item(json))
+            if (!lochi_insight_json_read_open(json, '[')) return;
+            while (lochi_insight_json_read_item(json))
                 source_read_call(json, out, place);
         } else {
             source_number(json, name, members, 2);
@@ -317,19 +317,19 @@ static void source_read_device(json_reader *json, top_figures *out)
 
 static void source_read_list(json_reader *json, top_figures *out, void (*read)(json_reader *, top_figures *))
 {
-    if (!json_read_open(json, '[')) return;
-    while (json_read_item(json))
+    if (!lochi_insight_json_read_open(json, '[')) return;
+    while (lochi_insight_json_read_item(json))
         read(json, out);
 }
 
 const char *top_read(char *text, size_t bytes, top_figures *out)
 {
     char name[TOP_NAME], format[TOP_NAME] = "";
-    json_reader json = json_read_begin(text, bytes);
+    json_reader json = lochi_insight_json_read_begin(text, bytes);
     *out = (top_figures){.text = text, .bytes = bytes};
     const source_member members[] = {{"time_ns", &out->time_ns}, {"pid", &out->pid}};
-    if (json_read_open(&json, '{')) {
-        while (json_read_member(&json, name, sizeof name))
+    if (lochi_insight_json_read_open(&json, '{')) {
+        while (lochi_insight_json_read_member(&json, name, sizeof name))
             if (!strcmp(name, "format"))
                 source_text(&json, format, sizeof format);
             else if (!strcmp(name, "program"))
@@ -343,7 +343,8 @@ const char *top_read(char *text, size_t bytes, top_figures *out)
             else
                 source_number(&json, name, members, 2);
     }
-    if (json_read_end(&json) && strcmp(format, "loch-snapshot") != 0) json_read_fail(&json, "it is not a snapshot");
+    if (lochi_insight_json_read_end(&json) && strcmp(format, "loch-snapshot") != 0)
+        lochi_insight_json_read_fail(&json, "it is not a snapshot");
     return json.wrong;
 }
 

@@ -38,8 +38,8 @@ static bool reader_emit(trace_reader *reader, uint64_t time_ns, trace_kind kind,
                         uint16_t stream)
 {
     insight_array *events = &reader->trace->events, *times = &reader->trace->times_us;
-    if (!insight_array_reserve(events, events->count + 1, sizeof(trace_event)) ||
-        !insight_array_reserve(times, times->count + 1, sizeof(uint64_t)))
+    if (!lochi_insight_array_reserve(events, events->count + 1, sizeof(trace_event)) ||
+        !lochi_insight_array_reserve(times, times->count + 1, sizeof(uint64_t)))
         return reader_has_no_memory(reader);
     ((trace_event *)events->data)[events->count++] = (trace_event){bytes, slot, stream, (uint16_t)kind};
     ((uint64_t *)times->data)[times->count++] = time_ns / 1000;
@@ -66,24 +66,39 @@ static bool reader_tag(const trace_reader *reader, uint32_t tag, loch_tag *out)
     return true;
 }
 
-static bool reader_alloc(trace_reader *reader, const loch_recording_event *event)
+/* Counts the new size of a block. */
+static void reader_size(trace_reader *reader, const loch_recording_event *event)
+{
+    uint64_t *size = (uint64_t *)reader->sizes.data + event->subject;
+    reader->requested += event->value - *size;
+    *size = event->value;
+    if (reader->requested > reader->trace->peak_requested) reader->trace->peak_requested = reader->requested;
+}
+
+/* Emits a request for the size that an event gives a block: `kind`, or a plain allocation where that says all. */
+static bool reader_request(trace_reader *reader, const loch_recording_event *event, trace_kind kind)
 {
     const loch_recording_block *block = loch_recording_get_blocks(reader->recording) + event->subject;
-    const uint32_t slot = reader_take_slot(reader);
+    const uint32_t slot = ((const uint32_t *)reader->slots.data)[event->subject];
     const uint16_t stream = reader_stream(reader, block->stream);
     insight_array *specials = &reader->trace->specials;
     trace_special special = {.bytes = (size_t)event->value,
-                             .alignment = block->alignment ? (size_t)1 << block->alignment : 0};
-    ((uint32_t *)reader->slots.data)[event->subject] = slot;
-    ((uint64_t *)reader->sizes.data)[event->subject] = event->value;
-    reader->requested += event->value;
-    if (reader->requested > reader->trace->peak_requested) reader->trace->peak_requested = reader->requested;
+                             .alignment = block->alignment ? (size_t)1 << block->alignment : 0,
+                             .max_bytes = (size_t)block->max_bytes};
+    reader_size(reader, event);
     if (!reader_tag(reader, block->tag, &special.tag)) return false;
-    if (!special.alignment && !special.tag)
+    if (!special.alignment && !special.tag && !special.max_bytes)
         return reader_emit(reader, event->time_ns, TRACE_ALLOC, event->value, slot, stream);
-    if (!insight_array_reserve(specials, specials->count + 1, sizeof special)) return reader_has_no_memory(reader);
+    if (!lochi_insight_array_reserve(specials, specials->count + 1, sizeof special))
+        return reader_has_no_memory(reader);
     ((trace_special *)specials->data)[specials->count++] = special;
-    return reader_emit(reader, event->time_ns, TRACE_ALLOC_SPECIAL, specials->count - 1, slot, stream);
+    return reader_emit(reader, event->time_ns, kind, specials->count - 1, slot, stream);
+}
+
+static bool reader_alloc(trace_reader *reader, const loch_recording_event *event)
+{
+    ((uint32_t *)reader->slots.data)[event->subject] = reader_take_slot(reader);
+    return reader_request(reader, event, TRACE_ALLOC_SPECIAL);
 }
 
 static bool reader_free(trace_reader *reader, const loch_recording_event *event, uint16_t stream)
@@ -91,11 +106,20 @@ static bool reader_free(trace_reader *reader, const loch_recording_event *event,
     const loch_recording_block *block = loch_recording_get_blocks(reader->recording) + event->subject;
     const uint32_t slot = ((const uint32_t *)reader->slots.data)[event->subject];
     insight_array *slots = &reader->free_slots;
-    if (!insight_array_reserve(slots, slots->count + 1, sizeof(uint32_t))) return reader_has_no_memory(reader);
+    if (!lochi_insight_array_reserve(slots, slots->count + 1, sizeof(uint32_t))) return reader_has_no_memory(reader);
     ((uint32_t *)slots->data)[slots->count++] = slot;
     reader->requested -= ((const uint64_t *)reader->sizes.data)[event->subject];
+    ((uint64_t *)reader->sizes.data)[event->subject] = 0;
     return reader_emit(reader, event->time_ns, stream == block->stream ? TRACE_FREE : TRACE_FREE_ON, 0, slot,
                        reader_stream(reader, stream));
+}
+
+/* A growable block stays where it is. The pool has resized others in place, which another pool may not be able to. */
+static bool reader_resize(trace_reader *reader, const loch_recording_event *event)
+{
+    const loch_recording_block *block = loch_recording_get_blocks(reader->recording) + event->subject;
+    if (block->max_bytes) return reader_request(reader, event, TRACE_RESIZE);
+    return reader_free(reader, event, block->stream) && reader_alloc(reader, event);
 }
 
 static bool reader_event(trace_reader *reader, const loch_recording_event *event)
@@ -106,9 +130,7 @@ static bool reader_event(trace_reader *reader, const loch_recording_event *event
     case LOCH_RECORDED_USE:
         return reader_emit(reader, event->time_ns, TRACE_USE, 0, ((const uint32_t *)reader->slots.data)[event->subject],
                            reader_stream(reader, event->stream));
-    case LOCH_RECORDED_RESIZE:
-        return reader_free(reader, event, loch_recording_get_blocks(reader->recording)[event->subject].stream) &&
-               reader_alloc(reader, event);
+    case LOCH_RECORDED_RESIZE: return reader_resize(reader, event);
     default: return true;
     }
 }
@@ -116,10 +138,10 @@ static bool reader_event(trace_reader *reader, const loch_recording_event *event
 static bool reader_translate(trace_reader *reader, const loch_recording_info *info)
 {
     const loch_recording_event *events = loch_recording_get_events(reader->recording);
-    if (!insight_array_reserve(&reader->slots, info->blocks + 1, sizeof(uint32_t)) ||
-        !insight_array_reserve(&reader->sizes, info->blocks + 1, sizeof(uint64_t)) ||
-        !insight_array_reserve(&reader->tags, info->tags + 1, sizeof(loch_tag)) ||
-        !insight_array_reserve(&reader->streams, TRACE_STREAMS_MAX, sizeof(uint32_t)))
+    if (!lochi_insight_array_reserve(&reader->slots, info->blocks + 1, sizeof(uint32_t)) ||
+        !lochi_insight_array_reserve(&reader->sizes, info->blocks + 1, sizeof(uint64_t)) ||
+        !lochi_insight_array_reserve(&reader->tags, info->tags + 1, sizeof(loch_tag)) ||
+        !lochi_insight_array_reserve(&reader->streams, TRACE_STREAMS_MAX, sizeof(uint32_t)))
         return reader_has_no_memory(reader);
     reader_stream(reader, 0);
     reader->trace->duration_us = info->duration_ns / 1000;
@@ -140,11 +162,11 @@ bool trace_translate(trace_log *trace, const loch_recording *recording)
     }
     trace_reader reader = {.trace = trace, .recording = recording, .path = info.path};
     const bool is_good = reader_translate(&reader, &info);
-    insight_array_free(&reader.slots);
-    insight_array_free(&reader.free_slots);
-    insight_array_free(&reader.sizes);
-    insight_array_free(&reader.tags);
-    insight_array_free(&reader.streams);
+    lochi_insight_array_free(&reader.slots);
+    lochi_insight_array_free(&reader.free_slots);
+    lochi_insight_array_free(&reader.sizes);
+    lochi_insight_array_free(&reader.tags);
+    lochi_insight_array_free(&reader.streams);
     return is_good;
 }
 
@@ -167,9 +189,9 @@ bool trace_load(trace_log *trace, const char *path)
 
 void trace_unload(trace_log *trace)
 {
-    insight_array_free(&trace->events);
-    insight_array_free(&trace->times_us);
-    insight_array_free(&trace->specials);
+    lochi_insight_array_free(&trace->events);
+    lochi_insight_array_free(&trace->times_us);
+    lochi_insight_array_free(&trace->specials);
 }
 
 bool trace_add_clock(const trace_log *trace, uint64_t step_us, insight_array *out)
@@ -178,7 +200,7 @@ bool trace_add_clock(const trace_log *trace, uint64_t step_us, insight_array *ou
     const uint64_t *times_us = trace->times_us.data;
     uint64_t last_us = 0;
     *out = (insight_array){.data = NULL};
-    if (!insight_array_reserve(out, 2 * trace->events.count + 1, sizeof *events)) return false;
+    if (!lochi_insight_array_reserve(out, 2 * trace->events.count + 1, sizeof *events)) return false;
     trace_event *to = out->data;
     for (size_t i = 0; i < trace->events.count; i++) {
         if (times_us[i] - last_us >= step_us) {

@@ -4,8 +4,8 @@
  *
  * A loaded trace has a compact form for the loop that replays it: 16 bytes for each event, slots of a small array
  * instead of ids (a slot is reused after its block is freed), and consecutive stream numbers. Rare properties
- * (alignment, tag) are stored separately. All memory of a trace comes from the system and not from malloc, so that it
- * neither warms nor fills an allocator under test. */
+ * (alignment, tag, reservation) are stored separately. All memory of a trace comes from the system and not from malloc,
+ * so that it neither warms nor fills an allocator under test. */
 #ifndef LOCH_TOOL_TRACE_H
 #define LOCH_TOOL_TRACE_H
 
@@ -21,6 +21,7 @@ typedef enum trace_kind {
     TRACE_ALLOC_SPECIAL, /* `bytes` is an index into `specials` */
     TRACE_FREE_ON,       /* free on `stream`, which is not the stream of the allocation */
     TRACE_USE,           /* use on a further `stream` */
+    TRACE_RESIZE,        /* new size of a growable block; `bytes` is an index into `specials` */
     TRACE_CLOCK          /* not an event of the trace: sets the time to `bytes` nanoseconds (trace_add_clock) */
 } trace_kind;
 
@@ -33,6 +34,7 @@ typedef struct trace_event {
 
 typedef struct trace_special {
     size_t bytes, alignment;
+    size_t max_bytes; /* reserved for a growable block; 0 for other blocks */
     loch_tag tag;
 } trace_special;
 
@@ -46,9 +48,9 @@ typedef struct trace_log {
     uint64_t duration_us;    /* time of the last event */
 } trace_log;
 
-/* Reads a recording: "-" for standard input, .gz and .zst by gzip and zstd. A block that is resized becomes a free and
- * an allocation; moves, ranges and driver calls are left out. On failure returns false after a line on standard error
- * that names the file, and the line if there is one. Call trace_unload in either case. */
+/* Reads a recording: "-" for standard input, .gz and .zst by gzip and zstd. A block that is not growable and is resized
+ * becomes a free and an allocation; moves, ranges and driver calls are left out. On failure returns false after a line
+ * on standard error that names the file, and the line if there is one. Call trace_unload in either case. */
 bool trace_load(trace_log *trace, const char *path);
 
 /* Makes a trace of a recording that is in memory. Fails as trace_load does. */
