@@ -6,8 +6,11 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-#define FRONT_DROP_MIN ((size_t)1 << 20) /* zeroed blocks from here on get new pages instead of zeros */
+#define FRONT_LOOK_MIN ((size_t)1 << 20)  /* zeroed blocks from here on: pages that have no memory get none */
+#define FRONT_DROP_MIN ((size_t)32 << 20) /* zeroed blocks from here on: all pages are dropped */
+#define FRONT_LOOK_PAGES ((size_t)1024)   /* pages that one look covers */
 
 /* --- start and forks --- */
 
@@ -102,20 +105,65 @@ void front_free_slowly(void *address)
         front_cache_overflow(address, class);
 }
 
+/* --- zeros --- */
+
+/* Memory of the CPU pool is private and anonymous: a page that is dropped comes back as zeros when it is touched. That
+ * takes a page fault, which costs as much as clearing several pages. So pages that have memory are cleared. Pages
+ * that have none are fresh from the kernel or swapped out; dropping them costs nothing and makes both zero. */
+
+/* Drops whole pages, or clears them where that is refused (pages locked in memory). */
+static void front_drop(char *at, size_t bytes)
+{
+    if (madvise(at, bytes, MADV_DONTNEED) != 0) memset(at, 0, bytes);
+}
+
+/* Clears pages that have memory and drops the others. The answer of mincore may be old when it is used: both ways make
+ * any page zero, so it decides about the cost only. */
+static void front_clear_pages(char *at, size_t count, size_t page)
+{
+    unsigned char has_memory[FRONT_LOOK_PAGES];
+    if (mincore(at, count * page, has_memory) != 0) memset(has_memory, 1, count);
+    for (size_t from = 0, to; from < count; from = to) {
+        for (to = from + 1; to < count && !((has_memory[to] ^ has_memory[from]) & 1);)
+            to++;
+        if (has_memory[from] & 1)
+            memset(at + from * page, 0, (to - from) * page);
+        else
+            front_drop(at + from * page, (to - from) * page);
+    }
+}
+
+/* Makes a large block zero, and returns it. From FRONT_DROP_MIN on all pages are dropped: a program that asks for that
+ * much at once often touches little of it, and glibc never keeps such a block either. It is a call of its own, so that
+ * small blocks pay for none of it. */
+static __attribute__((noinline)) void *front_clear_large(char *address, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *at = address + (-(uintptr_t)address & (page - 1)), *const end = address + bytes;
+    size_t count = (size_t)(end - at) / page;
+    memset(address, 0, (size_t)(at - address));
+    if (bytes >= FRONT_DROP_MIN) {
+        front_drop(at, count * page);
+        at += count * page;
+        count = 0;
+    }
+    for (size_t part; count; count -= part, at += part * page) {
+        part = count < FRONT_LOOK_PAGES ? count : FRONT_LOOK_PAGES;
+        front_clear_pages(at, part, page);
+    }
+    memset(at, 0, (size_t)(end - at));
+    return address;
+}
+
 void *front_alloc_zeroed(size_t bytes)
 {
     void *address = front_alloc(bytes);
     if (!address) return NULL;
-    /* Memory of the CPU pool is private and anonymous: pages that are dropped come back as zeros when touched. */
-    if (bytes >= FRONT_DROP_MIN && front_pages_class(address) == FRONT_LARGE) {
-        const size_t whole = bytes & ~(size_t)4095;
-        if (madvise(address, whole, MADV_DONTNEED) == 0) {
-            memset((char *)address + whole, 0, bytes - whole);
-            return address;
-        }
-    }
+    if (bytes >= FRONT_LOOK_MIN && front_pages_class(address) == FRONT_LARGE) return front_clear_large(address, bytes);
     return memset(address, 0, bytes);
 }
+
+/* --- alignments --- */
 
 /* Returns the smallest class for `bytes` whose blocks lie at multiples of `alignment`; FRONT_LARGE if there is none. */
 static unsigned front_aligned_class(size_t alignment, size_t bytes)

@@ -19,7 +19,7 @@ extern "C" {
 typedef struct loch_torch_sleep_part {
     const char *tag; /* tag of a region; "" for memory outside of regions */
     loch_sleep_contents contents;
-    const char *directory; /* LOCH_SLEEP_FILE: folder for one file of each pool; NULL for files without a name */
+    const char *directory; /* LOCH_SLEEP_FILE: folder for the files, which have no names; NULL for TMPDIR */
 } loch_torch_sleep_part;
 
 typedef struct loch_torch_door {

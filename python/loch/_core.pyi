@@ -2,9 +2,20 @@
 """Types of the extension module. Import the package loch, which has all of them."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, final, type_check_only
+from typing import (
+    Any,
+    Literal,
+    Protocol,
+    SupportsFloat,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    final,
+    type_check_only,
+)
 
 from typing_extensions import Buffer, CapsuleType, Self
 
@@ -30,6 +41,7 @@ _Device: TypeAlias = str | Device | Any
 _Bytes: TypeAlias = SupportsIndex | str
 _Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _Number: TypeAlias = SupportsFloat | SupportsIndex
+_Pressure = TypeVar("_Pressure", bound=Callable[[int], SupportsIndex])
 _Key: TypeAlias = SupportsIndex | slice | None | Any  # also Ellipsis and tuples
 
 @type_check_only
@@ -142,6 +154,7 @@ class Pool:
         captures: Literal["watched", "none", "shared"] = "watched",
         share: Literal["none", "fd", "fabric"] = "none",
         rdma: bool = False,
+        headroom: _Bytes | None = None,
     ) -> Self: ...
     @property
     def name(self) -> str: ...
@@ -178,6 +191,7 @@ class Pool:
         round_bytes: _Bytes | None = None,
         captures: Literal["watched", "none", "shared"] = "watched",
         stream: _Stream = None,
+        headroom: _Bytes | None = None,
     ) -> Pool: ...
     def alloc(
         self,
@@ -196,13 +210,16 @@ class Pool:
     def info(self) -> PoolInfo: ...
     def reset_stats(self) -> None: ...
     def report(self) -> str: ...
+    def set_grant(self, granted: _Bytes, limit: _Bytes | None = None) -> None: ...
+    def add_pressure(self, function: _Pressure, /) -> _Pressure: ...
+    def remove_pressure(self, function: Callable[[int], SupportsIndex], /) -> None: ...
     def trim(self, keep: _Bytes | None = 0) -> int: ...
     def compact(
         self, contiguous: _Bytes | None = None, *, budget: _Bytes | None = None, stream: _Stream = None
     ) -> _Compaction: ...
     def sleep(
         self,
-        contents: Literal["drop", "pinned", "host", "file"] = "drop",
+        contents: Literal["pinned", "host", "file", "drop"] = "pinned",
         *,
         tag: str | None = None,
         path: _Path | None = None,

@@ -5,15 +5,38 @@ from __future__ import annotations
 
 
 class Error(RuntimeError):
-    """A call of Loch that failed: a sentence for people, and the name of its status ("E_LIMIT")."""
+    """A call of Loch that failed: a sentence for people, and the name of its status ("E_LIMIT").
 
-    def __init__(self, sentence: str = "", status: str = "E_INVALID") -> None:
+    If memory was short: the owner of the limit or of the memory, the bytes that it lacks, the remedy ("free": evict
+    something or wait; "none": the request can never fit; "unknown") and the number of attempts.
+    """
+
+    def __init__(
+        self,
+        sentence: str = "",
+        status: str = "E_INVALID",
+        owner: str = "",
+        missing_bytes: int = 0,
+        remedy: str = "unknown",
+        attempts: int = 0,
+    ) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.status = status
+        self.owner = owner
+        self.missing_bytes = missing_bytes
+        self.remedy = remedy
+        self.attempts = attempts
 
-    def __reduce__(self) -> tuple[type[Error], tuple[str, str]]:
-        return type(self), (self.sentence, self.status)
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str, str, int, str, int]]:
+        return type(self), (
+            self.sentence,
+            self.status,
+            self.owner,
+            self.missing_bytes,
+            self.remedy,
+            self.attempts,
+        )
 
 
 class OutOfMemoryError(Error, MemoryError):
@@ -54,6 +77,7 @@ _CLASSES: dict[str, type[Error]] = {
     "E_HOST_MEMORY": OutOfMemoryError,
     "E_DEVICE_MEMORY": OutOfMemoryError,
     "E_LIMIT": OutOfMemoryError,
+    "E_ADDRESSES": OutOfMemoryError,
     "E_FRAGMENTED": OutOfMemoryError,
     "E_NOT_FOUND": NotFoundError,
     "E_DOUBLE_FREE": InvalidError,
@@ -65,11 +89,15 @@ _CLASSES: dict[str, type[Error]] = {
 }
 
 
-def failure(status: str, sentence: str) -> Error:
+def failure(
+    status: str, sentence: str, owner: str = "", missing_bytes: int = 0, remedy: str = "unknown", attempts: int = 0
+) -> Error:
     """Makes the exception of a status."""
-    return _CLASSES.get(status, Error)(sentence, status)
+    return _CLASSES.get(status, Error)(sentence, status, owner, missing_bytes, remedy, attempts)
 
 
-def export_failure(status: str, sentence: str) -> Error:
+def export_failure(
+    status: str, sentence: str, owner: str = "", missing_bytes: int = 0, remedy: str = "unknown", attempts: int = 0
+) -> Error:
     """Makes the exception of an export that failed."""
-    return ExportError(sentence, status)
+    return ExportError(sentence, status, owner, missing_bytes, remedy, attempts)

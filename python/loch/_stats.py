@@ -34,9 +34,9 @@ class Stats(Figures):
 
     @property
     def fragmentation(self) -> float:
-        """Part of the cached bytes that the largest free piece leaves; 0 if nothing is cached."""
-        cached = self["cached_bytes"]
-        return 1 - self["largest_free_bytes"] / cached if cached else 0.0
+        """Part of the cached bytes that the largest free piece leaves; 0 if nothing is cached or in use."""
+        cached = self["cached_bytes"] if self["blocks"] else 0
+        return max(0.0, 1 - self["largest_free_bytes"] / cached) if cached else 0.0
 
 
 class PoolInfo(Figures):

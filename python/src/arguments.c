@@ -338,3 +338,31 @@ int lochpy_read_tag(PyObject *argument, loch_tag *out)
     if (!name) return -1;
     return lochpy_check(loch_tag_create(name, out));
 }
+
+/* A tag that is looked for, by its name. */
+typedef struct arguments_tag {
+    const char *name;
+    loch_tag found;
+} arguments_tag;
+
+static loch_status arguments_see_tag(loch_tag tag, const char *name, void *user)
+{
+    arguments_tag *wanted = user;
+    if (!strcmp(name, wanted->name)) wanted->found = tag;
+    return LOCH_OK;
+}
+
+int lochpy_find_tag(PyObject *argument, loch_tag *out)
+{
+    if (!PyUnicode_Check(argument)) {
+        PyErr_Format(PyExc_TypeError, "a tag is a name, not %R", argument);
+        return -1;
+    }
+    arguments_tag wanted = {.name = lochpy_text_of(argument)};
+    if (!wanted.name || lochpy_check(loch_tag_walk(arguments_see_tag, &wanted)) != 0) return -1;
+    *out = wanted.found;
+    if (wanted.found) return 0;
+    (void)lochpy_raise_text(LOCH_E_INVALID, "there is no tag '%.80s': no block was ever allocated with it",
+                            wanted.name);
+    return -1;
+}

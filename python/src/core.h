@@ -168,6 +168,9 @@ int lochpy_read_word(const char *what, const char *word, const char *const *word
 /* Reads a tag: its name, or None for the tag of the thread (lochpy_thread_tag). */
 int lochpy_read_tag(PyObject *argument, loch_tag *out);
 
+/* Finds a tag that exists by its name. Raises if there is none, and creates nothing. */
+int lochpy_find_tag(PyObject *argument, loch_tag *out);
+
 /* Tag of allocations of this thread through this module; 0 for none. */
 extern _Thread_local loch_tag lochpy_thread_tag;
 
@@ -234,6 +237,17 @@ PyObject *lochpy_make_session(loch_allocator *allocator, const char *name);
 /* Sleeps and compactions (rest.c): methods of Pool. */
 PyObject *lochpy_pool_sleep(loch_allocator *pool, PyObject *arguments, PyObject *keywords);
 PyObject *lochpy_pool_compact(loch_allocator *pool, PyObject *arguments, PyObject *keywords);
+
+/* Pressure functions of a Pool object (pressure.c): a list, empty as NULL. */
+typedef struct lochpy_pressure lochpy_pressure;
+int lochpy_add_pressure(loch_allocator *pool, lochpy_pressure **list, PyObject *function);
+int lochpy_remove_pressure(loch_allocator *pool, lochpy_pressure **list, PyObject *function);
+
+/* Removes all functions of a list. */
+void lochpy_end_pressure(loch_allocator *pool, lochpy_pressure **list);
+
+/* Shows the functions of a list to the garbage collector. */
+int lochpy_visit_pressure(lochpy_pressure *list, visitproc visit, void *arg);
 
 /* Makes the dictionary of statistics; a loch.Stats. */
 PyObject *lochpy_make_stats(const loch_stats *stats);

@@ -4,25 +4,33 @@
 
 #include <stdarg.h>
 
-static PyObject *errors_raise(const char *chooser, loch_status status, const char *sentence)
+/* Raises the exception of a record. */
+static PyObject *errors_raise(const char *chooser, const loch_error *error)
 {
-    PyObject *text = lochpy_make_text(sentence);
-    if (!text) return NULL;
-    PyObject *exception = lochpy_call("loch._errors", chooser, "(sN)", loch_status_name(status), text);
+    static const char *const remedies[] = {"unknown", "none", "free"};
+    PyObject *text = lochpy_make_text(error->sentence), *owner = text ? lochpy_make_text(error->owner) : NULL;
+    if (!owner) {
+        Py_XDECREF(text);
+        return NULL;
+    }
+    PyObject *exception =
+        lochpy_call("loch._errors", chooser, "(sNNKsI)", loch_status_name(error->status), text, owner,
+                    (unsigned long long)error->missing_bytes, remedies[error->remedy], (unsigned)error->attempts);
     if (!exception) return NULL;
     PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
     Py_DECREF(exception);
     return NULL;
 }
 
-/* Copies the sentence of the error record: the classes are Python code, which may call Loch. */
+/* Copies the error record: the classes are Python code, which may call Loch. */
 static PyObject *errors_raise_record(const char *chooser, loch_status status)
 {
-    char sentence[LOCH_ERROR_SENTENCE_MAX];
-    const loch_error *error = loch_error_get();
-    const char *text = error->status == status && *error->sentence ? error->sentence : loch_status_text(status);
-    PyOS_snprintf(sentence, sizeof sentence, "%s", text);
-    return errors_raise(chooser, status, sentence);
+    loch_error error = *loch_error_get();
+    if (error.status != status || !*error.sentence) {
+        error = (loch_error){.status = status};
+        PyOS_snprintf(error.sentence, sizeof error.sentence, "%s", loch_status_text(status));
+    }
+    return errors_raise(chooser, &error);
 }
 
 PyObject *lochpy_raise(loch_status status)
@@ -37,10 +45,10 @@ PyObject *lochpy_raise_export(loch_status status)
 
 PyObject *lochpy_raise_text(loch_status status, const char *format, ...)
 {
-    char sentence[2 * LOCH_ERROR_SENTENCE_MAX];
+    loch_error error = {.status = status};
     va_list arguments;
     va_start(arguments, format);
-    PyOS_vsnprintf(sentence, sizeof sentence, format, arguments);
+    PyOS_vsnprintf(error.sentence, sizeof error.sentence, format, arguments);
     va_end(arguments);
-    return errors_raise("failure", status, sentence);
+    return errors_raise("failure", &error);
 }

@@ -8,6 +8,7 @@ typedef struct lochpy_pool {
     loch_allocator *handle; /* owned until the gate is closed */
     unsigned generation;
     PyObject *weak;
+    lochpy_pressure *pressures;
 } lochpy_pool;
 
 static lochpy_pool *pool_of(PyObject *self)
@@ -17,7 +18,9 @@ static lochpy_pool *pool_of(PyObject *self)
 
 static void pool_end(lochpy_pool *self)
 {
-    if (lochpy_is_own(self->generation)) LOCHPY_WITHOUT_GIL(loch_allocator_release(self->handle));
+    if (!lochpy_is_own(self->generation)) return;
+    lochpy_end_pressure(self->handle, &self->pressures);
+    LOCHPY_WITHOUT_GIL(loch_allocator_release(self->handle));
 }
 
 /* Enters the gate of a pool and returns its allocator. End with pool_leave. */
@@ -69,7 +72,7 @@ int lochpy_read_pool(PyObject *argument, loch_allocator **out)
 
 /* Arguments that pools and children have in common. */
 typedef struct pool_arguments {
-    PyObject *limit, *idle, *handle_bytes, *round_bytes;
+    PyObject *limit, *idle, *handle_bytes, *round_bytes, *headroom;
     const char *preset, *captures, *share;
     int wipe, rdma;
 } pool_arguments;
@@ -84,6 +87,7 @@ static int pool_read_options(const pool_arguments *from, loch_pool_options *out)
         lochpy_read_bytes(from->idle, &out->idle_bytes) != 0 ||
         lochpy_read_bytes(from->handle_bytes, &out->handle_bytes) != 0 ||
         lochpy_read_bytes(from->round_bytes, &out->round_bytes) != 0 ||
+        lochpy_read_bytes(from->headroom, &out->headroom_bytes) != 0 ||
         lochpy_read_word("preset", from->preset, presets, &preset) != 0 ||
         lochpy_read_word("captures", from->captures, captures, &capture) != 0 ||
         lochpy_read_word("share", from->share, shares, &share) != 0)
@@ -102,15 +106,15 @@ static int pool_read_options(const pool_arguments *from, loch_pool_options *out)
 
 static PyObject *pool_make(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"device",       "name",        "limit",    "idle",  "kind", "preset", "wipe",
-                            "handle_bytes", "round_bytes", "captures", "share", "rdma", NULL};
+    static char *names[] = {"device",       "name",        "limit",    "idle",  "kind", "preset",   "wipe",
+                            "handle_bytes", "round_bytes", "captures", "share", "rdma", "headroom", NULL};
     static const char *const kinds[] = {"device", "pinned", "managed", NULL};
     PyObject *where = NULL;
     const char *name = NULL, *kind = NULL;
     pool_arguments given = {0};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O$zOOsspOOssp:Pool", names, &where, &name, &given.limit,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O$zOOsspOOsspO:Pool", names, &where, &name, &given.limit,
                                      &given.idle, &kind, &given.preset, &given.wipe, &given.handle_bytes,
-                                     &given.round_bytes, &given.captures, &given.share, &given.rdma))
+                                     &given.round_bytes, &given.captures, &given.share, &given.rdma, &given.headroom))
         return NULL;
     int word;
     loch_pool_options options = {.size = sizeof options};
@@ -128,15 +132,15 @@ static PyObject *pool_make(PyTypeObject *type, PyObject *arguments, PyObject *ke
 
 static PyObject *pool_child(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"name", "limit",        "minimum",     "kind",     "idle",   "preset", "wipe",
-                            "tag",  "handle_bytes", "round_bytes", "captures", "stream", NULL};
+    static char *names[] = {"name", "limit",        "minimum",     "kind",     "idle",   "preset",   "wipe",
+                            "tag",  "handle_bytes", "round_bytes", "captures", "stream", "headroom", NULL};
     static const char *const kinds[] = {"quota", "range", NULL};
     const char *name = NULL, *kind = NULL;
     PyObject *minimum = NULL, *tag = NULL, *stream = NULL;
     pool_arguments given = {0};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|z$OOsOspOOOsO:child", names, &name, &given.limit, &minimum,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|z$OOsOspOOOsOO:child", names, &name, &given.limit, &minimum,
                                      &kind, &given.idle, &given.preset, &given.wipe, &tag, &given.handle_bytes,
-                                     &given.round_bytes, &given.captures, &stream))
+                                     &given.round_bytes, &given.captures, &stream, &given.headroom))
         return NULL;
     int word;
     loch_pool_options own = {.size = sizeof own};
@@ -162,9 +166,25 @@ static PyObject *pool_child(PyObject *self, PyObject *arguments, PyObject *keywo
 static void pool_dealloc(PyObject *object)
 {
     lochpy_pool *self = pool_of(object);
+    PyObject_GC_UnTrack(object);
     if (self->weak) PyObject_ClearWeakRefs(object);
     if (self->handle && lochpy_gate_close(&self->gate)) pool_end(self);
     lochpy_free(object);
+}
+
+static int pool_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    return lochpy_visit_pressure(pool_of(self)->pressures, visit, arg);
+}
+
+/* Breaks cycles through pressure functions. The pool itself stays open. */
+static int pool_clear(PyObject *self)
+{
+    if (!lochpy_gate_enter(&pool_of(self)->gate)) return 0;
+    if (lochpy_is_own(pool_of(self)->generation)) lochpy_end_pressure(pool_of(self)->handle, &pool_of(self)->pressures);
+    pool_leave(self);
+    return 0;
 }
 
 static PyObject *pool_close(PyObject *self, PyObject *unused)
@@ -348,6 +368,42 @@ static int pool_set_idle(PyObject *self, PyObject *value, void *unused)
     return pool_set(self, value, loch_pool_set_idle);
 }
 
+static PyObject *pool_set_grant(PyObject *self, PyObject *arguments, PyObject *keywords)
+{
+    static char *names[] = {"granted", "limit", NULL};
+    PyObject *granted, *limit = NULL;
+    size_t bytes, most;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O:set_grant", names, &granted, &limit)) return NULL;
+    if (lochpy_read_bytes(granted, &bytes) != 0 || lochpy_read_bytes(limit, &most) != 0) return NULL;
+    loch_allocator *pool = pool_enter(self);
+    if (!pool) return NULL;
+    const int result = LOCHPY_TRY(loch_pool_set_grant(pool, bytes, most));
+    pool_leave(self);
+    if (result != 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *pool_add_pressure(PyObject *self, PyObject *function)
+{
+    loch_allocator *pool = pool_enter(self);
+    if (!pool) return NULL;
+    const int result = lochpy_add_pressure(pool, &pool_of(self)->pressures, function);
+    pool_leave(self);
+    if (result != 0) return NULL;
+    Py_INCREF(function);
+    return function;
+}
+
+static PyObject *pool_remove_pressure(PyObject *self, PyObject *function)
+{
+    loch_allocator *pool = pool_enter(self);
+    if (!pool) return NULL;
+    const int result = lochpy_remove_pressure(pool, &pool_of(self)->pressures, function);
+    pool_leave(self);
+    if (result != 0) return NULL;
+    Py_RETURN_NONE;
+}
+
 /* --- properties --- */
 
 static PyObject *pool_name(PyObject *self, void *unused)
@@ -504,7 +560,7 @@ static PyMethodDef pool_methods[] = {
     LOCHPY_KEYWORDS("child", pool_child,
                     "child($self, /, name=None, *, limit=None, minimum=None, kind='quota', idle=None, "
                     "preset='standard', wipe=False, tag=None, handle_bytes=None, round_bytes=None, captures='watched', "
-                    "stream=None)\n--\n\nA pool inside this pool, with a limit of its own."),
+                    "stream=None, headroom=None)\n--\n\nA pool inside this pool, with a limit of its own."),
     LOCHPY_KEYWORDS("alloc", pool_alloc,
                     "alloc($self, /, bytes, *, stream=None, alignment=None, tag=None, zeroed=False, "
                     "timeout=None)\n--\n\nAllocates a block of bytes: a Block."),
@@ -517,14 +573,23 @@ static PyMethodDef pool_methods[] = {
     LOCHPY_NONE("info", pool_info, "info($self, /)\n--\n\nFigures of the pool at one moment."),
     LOCHPY_NONE("reset_stats", pool_reset_stats, "reset_stats($self, /)\n--\n\nSets peaks and counts to the present."),
     LOCHPY_NONE("report", pool_report, "report($self, /)\n--\n\nText for people: what the pool holds and why."),
+    LOCHPY_KEYWORDS("set_grant", pool_set_grant,
+                    "set_grant($self, /, granted, limit=None)\n--\n\nSets how much of its limit the pool may use now."),
+    LOCHPY_ONE(
+        "add_pressure", pool_add_pressure,
+        "add_pressure($self, function, /)\n--\n\nAdds a function that frees memory when it is short: called with "
+        "the bytes of the request, returns the bytes freed. Returns the function."),
+    LOCHPY_ONE("remove_pressure", pool_remove_pressure,
+               "remove_pressure($self, function, /)\n--\n\nRemoves a pressure function."),
     LOCHPY_KEYWORDS("trim", pool_trim,
                     "trim($self, /, keep=0)\n--\n\nGives cached memory back to the device. Returns the bytes."),
     LOCHPY_KEYWORDS("compact", pool_compact,
                     "compact($self, /, contiguous=None, *, budget=None, stream=None)\n--\n\nJoins free memory by "
                     "moving movable blocks."),
-    LOCHPY_KEYWORDS("sleep", pool_sleep,
-                    "sleep($self, /, contents='drop', *, tag=None, path=None, pool=None)\n--\n\nGives the memory back "
-                    "and keeps the addresses. Returns the bytes."),
+    LOCHPY_KEYWORDS(
+        "sleep", pool_sleep,
+        "sleep($self, /, contents='pinned', *, tag=None, path=None, pool=None)\n--\n\nGives the memory back "
+        "and keeps the addresses. Returns the bytes."),
     LOCHPY_NONE("wake", pool_wake, "wake($self, /)\n--\n\nRestores a sleeping pool. Returns the bytes of contents."),
     LOCHPY_NONE("close", pool_close, "close($self, /)\n--\n\nGives up this object's reference. Blocks stay valid."),
     LOCHPY_NONE("__enter__", pool_enter_with, "__enter__($self, /)\n--\n\nThe pool itself."),
@@ -551,10 +616,13 @@ static PyMemberDef pool_offsets[] = {
 
 static PyType_Slot pool_slots[] = {
     {Py_tp_doc, "Pool(device='cpu', *, name=None, limit=None, idle=None, kind='device', preset='standard', wipe=False, "
-                "handle_bytes=None, round_bytes=None, captures='watched', share='none', rdma=False)\n--\n\n"
+                "handle_bytes=None, round_bytes=None, captures='watched', share='none', rdma=False, "
+                "headroom=None)\n--\n\n"
                 "A pool of a device's memory. Sizes are bytes, or text such as '40GiB'."},
     {Py_tp_new, LOCHPY_SLOT(pool_make)},
     {Py_tp_dealloc, LOCHPY_SLOT(pool_dealloc)},
+    {Py_tp_traverse, LOCHPY_SLOT(pool_traverse)},
+    {Py_tp_clear, LOCHPY_SLOT(pool_clear)},
     {Py_tp_repr, LOCHPY_SLOT(pool_repr)},
     {Py_tp_richcompare, LOCHPY_SLOT(pool_compare)},
     {Py_tp_hash, LOCHPY_SLOT(pool_hash)},
@@ -567,7 +635,7 @@ static PyType_Slot pool_slots[] = {
 static PyType_Spec pool_spec = {
     .name = "loch.Pool",
     .basicsize = sizeof(lochpy_pool),
-    .flags = Py_TPFLAGS_DEFAULT,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = pool_slots,
 };
 

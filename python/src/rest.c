@@ -5,7 +5,7 @@
 PyObject *lochpy_pool_sleep(loch_allocator *pool, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"contents", "tag", "path", "pool", NULL};
-    static const char *const kinds[] = {"drop", "pinned", "host", "file", NULL};
+    static const char *const kinds[] = {"pinned", "host", "file", "drop", NULL}; /* as in loch_sleep_contents */
     const char *contents = NULL;
     PyObject *tag = NULL, *path = NULL, *keeper = NULL, *encoded = NULL;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|s$OOO:sleep", names, &contents, &tag, &path, &keeper))
@@ -14,9 +14,11 @@ PyObject *lochpy_pool_sleep(loch_allocator *pool, PyObject *arguments, PyObject 
     loch_sleep_options options = {.size = sizeof options};
     if (lochpy_read_word("contents", contents, kinds, &word) != 0) return NULL;
     options.contents = (loch_sleep_contents)word;
-    if (tag && !Py_IsNone(tag) && lochpy_read_tag(tag, &options.tag) != 0) return NULL;
+    if (tag && !Py_IsNone(tag) && lochpy_find_tag(tag, &options.tag) != 0) return NULL;
     if (path && !Py_IsNone(path)) {
         if (!PyUnicode_FSConverter(path, &encoded)) return NULL;
+        PyBytes_ConcatAndDel(&encoded, PyBytes_FromString("/")); /* a folder, as for loch.torch */
+        if (!encoded) return NULL;
         options.path = PyBytes_AsString(encoded);
     }
     size_t released = 0;

@@ -189,7 +189,7 @@ static PyObject *torch_region_end(PyObject *module, PyObject *unused)
 /* Reads one part of a sleep: (tag, contents, directory or None). The texts belong to the tuple. */
 static int torch_read_part(PyObject *tuple, loch_torch_sleep_part *out)
 {
-    static const char *const words[] = {"drop", "pinned", "host", "file", NULL}; /* as in loch_sleep_contents */
+    static const char *const words[] = {"pinned", "host", "file", "drop", NULL}; /* as in loch_sleep_contents */
     const char *contents;
     int place;
     if (!PyArg_ParseTuple(tuple, "ssz:sleep", &out->tag, &contents, &out->directory)) return -1;

@@ -16,7 +16,7 @@ import tempfile
 import loch
 
 CALLS = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-SIM = "sim:64MiB,backed"
+SIM = "sim:64MiB"
 
 
 def resident():

@@ -74,7 +74,7 @@ def test_types_without_a_format(name):
 
 def test_a_device_has_no_buffer():
     with pytest.raises(BufferError, match=r"\.to\(\"cpu\"\)"):
-        memoryview(loch.zeros(3, device="sim:16MiB,backed"))
+        memoryview(loch.zeros(3, device="sim:16MiB"))
 
 
 def test_a_view_keeps_the_tensor():

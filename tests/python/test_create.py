@@ -18,7 +18,7 @@ def test_new_tensors():
     assert loch.full((2,), 7).dtype == "i64" and loch.full((2,), 2.5).dtype == "f64" and loch.full(2, True).dtype == "bool"
     assert loch.full([2, 1], 3, "bf16").tolist() == [[3], [3]]
     assert loch.empty((0, 3)).tolist() == [] and loch.empty(np.array([2, 3])).shape == (2, 3)
-    assert loch.zeros((2, 3), device="sim:16MiB,backed").device == "sim:16MiB,backed"
+    assert loch.zeros((2, 3), device="sim:16MiB").device == "sim:16MiB"
 
 
 @pytest.mark.parametrize("wrong", [(-1,), (2, -3), (1,) * 17, (2**40, 2**40), (2**62, 4)])
@@ -112,7 +112,7 @@ def test_tensor_copies():
     assert tensor[1].item() == 1
     pool = loch.Pool()
     assert loch.tensor(source, pool=pool).pool == pool and loch.tensor([1], pool=pool).pool == pool
-    assert loch.tensor(source, device="sim:16MiB,backed").tolist() == source.tolist()
+    assert loch.tensor(source, device="sim:16MiB").tolist() == source.tolist()
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -231,7 +231,7 @@ def test_files(tmp_path):
     assert kept.tolist() == [[1, 2], [3, 4]]
     loch.save(str(path), loch.ones(3, "bf16"), as_bits=True)
     assert loch.load(path, "bf16").tolist() == [1, 1, 1]
-    assert loch.load(path, "bf16", device="sim:16MiB,backed").device.startswith("sim")
+    assert loch.load(path, "bf16", device="sim:16MiB").device.startswith("sim")
     with pytest.raises(FileNotFoundError):
         loch.load(tmp_path / "missing.npy")
     with pytest.raises(OSError):
@@ -239,3 +239,25 @@ def test_files(tmp_path):
     for wrong in (5.5, None, "a\0b"):
         with pytest.raises((TypeError, ValueError)):
             loch.load(wrong)
+
+
+# --- simulated devices ---
+
+
+def test_simulated_memory_has_contents(tmp_path):
+    there = loch.ones(4, device="sim:1GiB")
+    assert there.tolist() == [1] * 4
+    path = tmp_path / "there.npy"
+    there.save(path)
+    assert np.load(path).tolist() == [1] * 4
+
+
+def test_unbacked_memory_is_not_read(tmp_path):
+    there = loch.ones(4, device="sim:1GiB,unbacked")
+    there.fill(2)
+    there.copy_from(loch.ones(4))
+    for read in (there.tolist, lambda: str(there), lambda: there.item(0), lambda: there.to("cpu"), lambda: bool(there[0]),
+                 lambda: there.save(tmp_path / "x.npy"), lambda: loch.zeros(4).copy_from(there)):  # fmt: skip
+        with pytest.raises(loch.Error, match='without "unbacked"') as caught:
+            read()
+        assert caught.value.status == "E_UNSUPPORTED"

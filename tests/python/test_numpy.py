@@ -167,7 +167,7 @@ def test_older_exporters():
 
 
 def test_simulated_devices_are_refused():
-    tensor = loch.zeros((2,), "f32", "sim:16MiB,backed")
+    tensor = loch.zeros((2,), "f32", "sim:16MiB")
     with pytest.raises(BufferError, match="sim:16MiB"):
         np.from_dlpack(tensor)
     assert np.array_equal(np.from_dlpack(tensor.to("cpu")), [0, 0])

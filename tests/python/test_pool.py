@@ -2,6 +2,7 @@
 """Pools, blocks, sessions, tags, limits, statistics, sleep."""
 
 import gc
+import pickle
 import threading
 
 import loch
@@ -248,6 +249,7 @@ def test_statistics_are_attributes_and_entries():
     assert info.used_bytes >= 3000 and info.reserved_bytes >= info.used_bytes
     assert "figures" in pool.report()
     block.free()
+    assert pool.stats().cached_bytes > 0 and pool.stats().fragmentation == 0  # nothing lies between free pieces
     pool.reset_stats()
     assert pool.stats().peak_requested_bytes == 0 and pool.trim() > 0 and pool.info().reserved_bytes == 0
     report = pool.compact()
@@ -298,16 +300,15 @@ def test_sessions_end_with_their_objects():
 # --- sleep ---
 
 
-@pytest.mark.parametrize("device", ["cpu", "sim:64MiB,backed"])
-@pytest.mark.parametrize("contents", ["pinned", "host", "file"])
+@pytest.mark.parametrize("device", ["cpu", "sim:64MiB"])
+@pytest.mark.parametrize("contents", ["pinned", "host", "file", None])
 def test_sleep_keeps_addresses_and_contents(contents, device, tmp_path):
-    if (contents, device) == ("pinned", "cpu"):
-        contents = "host"
     pool = loch.Pool(device, name="sleeper")
     tensor = loch.arange(5000, dtype="i32", device=device, pool=pool)
     address = tensor.address
-    options = {"path": tmp_path / "contents"} if contents == "file" else {}
-    released = pool.sleep(contents, **options)
+    options = {"path": tmp_path} if contents == "file" else {}
+    released = pool.sleep(contents, **options) if contents else pool.sleep()  # a sleep keeps, unless it is told not to
+    assert list(tmp_path.iterdir()) == []  # a file has no name
     assert released >= 20000 and pool.info().asleep_bytes > 0
     touch = [
         tensor.tolist, tensor.clone, lambda: tensor.fill(1), lambda: str(tensor), lambda: tensor.item(3),
@@ -358,15 +359,29 @@ def test_one_tag_sleeps():
     assert weights.item(-1) == 1
 
 
+def test_dropped_contents_are_zero(tmp_path):
+    for value, bits in (("off", 0.0), ("on", float("nan"))):
+        pool = loch.Pool("sim:64MiB")
+        tensor = loch.ones(1 << 20, "f32", pool=pool)
+        loch.set_option("sleep_nan", value)
+        pool.sleep("drop")
+        loch.set_option("sleep_nan", "off")
+        assert pool.wake() == 0
+        assert np.array_equal(np.asarray(tensor.to("cpu")), np.full(1 << 20, bits, "f"), equal_nan=True)
+
+
 def test_sleep_words():
     pool = loch.Pool()
-    with pytest.raises(ValueError, match="'drop' or 'pinned'"):
+    with pytest.raises(ValueError, match="'file' or 'drop'"):
         pool.sleep("deep")
     with pytest.raises(TypeError):
         pool.sleep("host", tag=5)
-    with pytest.raises(OSError):
+    for _ in range(2):  # the first one creates nothing
+        with pytest.raises(ValueError, match="no tag 'mistyped'"):
+            pool.sleep("host", tag="mistyped")
+    with pytest.raises(OSError, match="/no/such/folder"):
         kept = pool.alloc(100)
-        pool.sleep("file", path="/no/such/folder/file")
+        pool.sleep("file", path="/no/such/folder")
     del kept
     assert pool.wake() == 0
 
@@ -434,4 +449,20 @@ def test_the_default_pool():
     with pytest.raises(TypeError):
         device.default_pool = 5
     with pytest.raises(loch.Error, match="belongs"):
-        loch.zeros(3, device="sim:16MiB,backed", pool=own)
+        loch.zeros(3, device="sim:16MiB", pool=own)
+
+
+def test_an_error_says_whose_memory_is_missing_and_what_helps():
+    pool = loch.Pool("sim:64MiB", name="narrow", limit="4MiB", headroom="1MiB")
+    with pytest.raises(loch.OutOfMemoryError) as never:
+        loch.empty(8 << 20, dtype="uint8", pool=pool)
+    assert (never.value.owner, never.value.remedy, never.value.attempts) == ("narrow", "none", 1)
+    assert never.value.missing_bytes == 4 << 20
+    held = loch.empty(3 << 20, dtype="uint8", pool=pool)
+    with pytest.raises(loch.OutOfMemoryError) as now:
+        loch.empty(2 << 20, dtype="uint8", pool=pool)
+    assert (now.value.owner, now.value.remedy) == ("narrow", "free")
+    assert now.value.missing_bytes > 0
+    copied = pickle.loads(pickle.dumps(now.value))
+    assert (copied.owner, copied.missing_bytes) == (now.value.owner, now.value.missing_bytes)
+    del held

@@ -133,7 +133,7 @@ def test_the_end_of_the_interpreter(moment):
         pool = loch.Pool(name="last")
         holder.held = [pool, pool.child("c"), pool.alloc(10), pool.session(), pool.session().alloc(5), loch.ones(3, pool=pool),
                 memoryview(loch.ones(3)), loch.ones(2).__dlpack__(), loch.Stream("cpu"), loch.Event("cpu"), loch.Device("cpu"),
-                loch.from_buffer(bytearray(10)), loch.Stream("sim:16MiB,backed"), loch.ones(3, device="sim:16MiB,backed")]
+                loch.from_buffer(bytearray(10)), loch.Stream("sim:16MiB"), loch.ones(3, device="sim:16MiB")]
         """
     text += {
         "module": "sys.kept = holder",

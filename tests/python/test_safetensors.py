@@ -177,7 +177,7 @@ def test_tensors_are_views_that_outlive_the_file(tmp_path):
         assert private.load("b").tolist() == [0, 1, 2]  # the file
 
 
-@pytest.mark.parametrize("device", ["cpu", "sim:64MiB,backed"])
+@pytest.mark.parametrize("device", ["cpu", "sim:64MiB"])
 def test_parts_and_types(tmp_path, device):
     path = tmp_path / "a.safetensors"
     array = numbers((6, 8), np.float32)

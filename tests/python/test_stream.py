@@ -7,7 +7,7 @@ import threading
 import loch
 import pytest
 
-SIM = "sim:64MiB,backed"
+SIM = "sim:64MiB"
 
 
 def test_devices():

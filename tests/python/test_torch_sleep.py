@@ -2,6 +2,7 @@
 """Regions and sleep under the real PyTorch, on a simulated device: no GPU is needed."""
 
 import ctypes
+import os
 import subprocess
 import sys
 import threading
@@ -81,12 +82,17 @@ def test_contents_come_back_at_the_same_address(contents):
     assert get_sum("asleep_bytes", "kept") == 0
 
 
-def test_files_are_in_the_folder_and_go_with_the_wake(tmp_path):
+def count_files_in(folder):
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return sum(os.readlink(link).startswith(f"{folder}/") for link in links if os.path.islink(link))
+
+
+def test_files_are_in_the_folder_without_a_name(tmp_path):
     block = make("filed", value=9)
     loch.torch.sleep("filed", "file", tmp_path)
-    assert [path.stat().st_size >= 8 * MIB for path in tmp_path.iterdir()] == [True]
+    assert (list(tmp_path.iterdir()), count_files_in(tmp_path)) == ([], 1)
     loch.torch.wake("filed")
-    assert list(tmp_path.iterdir()) == []
+    assert (list(tmp_path.iterdir()), count_files_in(tmp_path)) == ([], 0)
     assert block.read() == {9}
 
 
@@ -159,11 +165,11 @@ assert loch.torch.stats()[0]["host_bytes"] == 0
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_dropped_contents_cannot_be_taken_for_data():
+def test_dropped_contents_are_zero():
     block = make("dropped", value=7)
     loch.torch.sleep("dropped", "drop")
     loch.torch.wake()
-    assert block.read() == {0xFF}
+    assert block.read() == {0}
 
 
 def test_tags_share_no_memory():
@@ -433,7 +439,7 @@ def test_saver_keeps_or_drops(saver):
     assert kept.read() == {1} and plain.read() == {3}
     assert loch.torch.asleep() == ["kv_cache/drop"]
     saver.resume()
-    assert dropped.read() == {0xFF}
+    assert dropped.read() == {0}
 
 
 def test_saver_keeps_files_in_its_folder(saver, tmp_path):
@@ -441,7 +447,7 @@ def test_saver_keeps_files_in_its_folder(saver, tmp_path):
     with saver.region(enable_disk_backup=True):
         block = Block(MIB, 6)
     saver.pause("default")
-    assert len(list((tmp_path / "new").iterdir())) == 1
+    assert count_files_in(tmp_path / "new") == 1
     saver.resume("default")
     assert block.read() == {6}
 
@@ -493,11 +499,11 @@ def test_vllm_levels():
     assert weights.read() == {1} and runner.read() == {3}
     assert loch.torch.asleep() == ["kv_cache"]
     allocator.wake_up()
-    assert cache.read() == {0xFF}
+    assert cache.read() == {0}
     allocator.discard("weights")
     allocator.sleep()  # the rest; weights keep what they have
     allocator.wake_up()
-    assert weights.read() == {0xFF}
+    assert weights.read() == {0}
 
 
 def test_a_tag_with_a_zero_inside_is_refused():

@@ -257,5 +257,5 @@ def test_a_matrix_onto_its_own_transpose():
 def test_copies_to_a_simulated_device_and_back():
     array = numbers((4, 5, 6), np.float32)
     for cut in np.s_[:], np.s_[::2, ::-1], np.s_[1:3, 2], np.s_[..., ::-3]:
-        there = loch.from_dlpack(array)[cut].to("sim:16MiB,backed")
+        there = loch.from_dlpack(array)[cut].to("sim:16MiB")
         assert there.device.startswith("sim") and np.array_equal(np.from_dlpack(there.to("cpu")), array[cut])

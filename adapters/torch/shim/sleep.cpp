@@ -18,7 +18,6 @@
 #include <cstdio>
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
 namespace loch_torch
 {
@@ -39,7 +38,7 @@ struct Sleeper {
     PoolReference pool;
     int device;
     loch_sleep_contents contents;
-    std::string path; // of its file; empty for a file without a name
+    std::string path; // folder of its file; empty for TMPDIR
 };
 
 // A tag. Never destroyed: threads read it without a lock.
@@ -158,12 +157,10 @@ void collect_device(Device &device, const Tag &tag, loch_sleep_contents contents
         if (can_sleep(*pool) && pool->tag == tag.name) out.push_back({refer(*pool), device.number, contents, {}});
 }
 
-// A file for each pool: DIRECTORY/loch-PROCESS-NUMBER.sleep.
+// A folder for Loch, which makes a file without a name in it for each pool.
 std::string make_path(const char *directory)
 {
-    static std::atomic<unsigned> number{0};
-    if (!directory || !*directory) return {};
-    return std::string(directory) + "/loch-" + std::to_string(getpid()) + "-" + std::to_string(number++) + ".sleep";
+    return directory && *directory ? std::string(directory) + "/" : std::string();
 }
 
 void for_each_device(const std::function<void(Device &)> &function)

@@ -116,25 +116,35 @@ def _install_plugin(settings: dict[str, Any], reason: str) -> None:
 
 
 def enable(
-    *, limit: int | str | None = None, pinned: bool = True, sharing: bool = True, device: str | None = None
+    *,
+    limit: int | str | None = None,
+    pinned: bool = True,
+    sharing: bool = True,
+    device: str | None = None,
+    headroom: int | str | None = None,
 ) -> None:
     """Makes Loch PyTorch's allocator for CUDA. Call it before the first use of CUDA in the process.
 
     limit: the most that the pool of each device holds ("40GiB" or a number of bytes); default LOCH_TORCH_LIMIT, or none.
     pinned: pinned host memory comes from Loch, too. sharing: other processes can open the memory (torch.multiprocessing).
     device: Loch's name of the device with PyTorch's number %d; default LOCH_TORCH_DEVICE, or "cuda:%d".
+    headroom: memory of each device that idle memory leaves to other libraries; default LOCH_POOL_HEADROOM, or 512 MiB.
 
     A second call with the same settings does nothing. RuntimeError: CUDA was used before, PyTorch has no CUDA, or Loch
     is enabled with other settings.
     """
     global _settings
     settings = {"limit": limit, "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
+    settings["headroom"] = headroom
     with _lock:
         if _settings is not None:
             if settings != _settings:
                 raise RuntimeError(f"loch.torch is enabled already, with {_settings}")
             return
         _check_torch()
+        if headroom is not None:
+            _core.set_option("pool_headroom", str(headroom))
+            os.environ["LOCH_POOL_HEADROOM"] = str(headroom)  # for a plug-in with a library of its own
         try:
             _install_shim(settings)
         except (_shim.ShimError, ImportError, OSError) as error:
@@ -287,11 +297,11 @@ def sleep(
     """Puts memory to sleep: its physical memory goes back to the GPU, its addresses stay. Returns the bytes given back.
 
     tag: the tag of a region, several of them, a dict {tag: contents}, "" for memory outside of regions, or None for
-    everything. contents: "pinned" (fastest wake), "host", "file" or "drop". path: a folder for the files; None for
-    files without a name in TMPDIR.
+    everything. contents: "pinned" (fastest wake), "host", "file" or "drop". path: a folder for the files, which have no
+    names; None for TMPDIR.
 
     All pools of the tags sleep, on all devices, with the pools of their CUDA graphs, or none does. Dropped contents read
-    as bytes 0xFF after the wake: as floats, NaN. Until the wake, no kernel may use the memory, and no allocation can be
+    as zeros after the wake; LOCH_SLEEP_NAN=on makes them NaN, to find what reads them. Until the wake, no kernel may use the memory, and no allocation can be
     made in the regions of these tags.
     """
     with _lock:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Runs a program with Loch under PyTorch, without a change of the program.
 
-    python -m loch.torch [--limit 40GiB] [--no-pinned] [--memory-saver] program.py [arguments]
+    python -m loch.torch [--limit 40GiB] [--headroom 1GiB] [--no-pinned] [--memory-saver] program.py [arguments]
     python -m loch.torch [...] -m module [arguments]
 
 LOCH_TORCH=0 runs the program without Loch. LOCH_TORCH_LIMIT and LOCH_TORCH_DEVICE have effect, too.
@@ -20,6 +20,7 @@ def _read_arguments(arguments: list[str]) -> argparse.Namespace:
         prog="python -m loch.torch", description="Runs a program with Loch under PyTorch.",
         usage="%(prog)s [options] (program.py | -m module) [arguments]")
     parser.add_argument("--limit", help="the most that the pool of each device holds, like 40GiB")
+    parser.add_argument("--headroom", help="memory of each device that is left to other libraries, like 1GiB")
     parser.add_argument("--no-pinned", action="store_true", help="leave pinned host memory to PyTorch")
     parser.add_argument("--memory-saver", action="store_true", help="stand for the package torch_memory_saver, too")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module")
@@ -33,7 +34,7 @@ def _read_arguments(arguments: list[str]) -> argparse.Namespace:
 def _enable(options: argparse.Namespace) -> None:
     import loch.torch
 
-    loch.torch.enable(limit=options.limit, pinned=not options.no_pinned)
+    loch.torch.enable(limit=options.limit, pinned=not options.no_pinned, headroom=options.headroom)
     if options.memory_saver:
         import loch.torch.memory_saver
 

@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static size_t used_bytes(void)
 {
@@ -148,6 +150,56 @@ static void zeroed_blocks_are_zero(void **state)
         block = front_alloc_zeroed(sizes[i]);
         for (size_t at = 0; at < sizes[i]; at++)
             assert_int_equal(block[at], 0);
+        front_free(block);
+    }
+}
+
+static size_t page_faults(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return (size_t)usage.ru_minflt;
+}
+
+static bool is_zero(const char *block, size_t bytes)
+{
+    return !block[0] && memcmp(block, block + 1, bytes - 1) == 0;
+}
+
+/* Recycled pages are cleared: dropping them would cost a page fault for each when they are touched again. */
+static void zeroed_blocks_keep_their_pages(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 20, BYTES = (3 << 19) + 100 };
+    const size_t pages = BYTES / (size_t)sysconf(_SC_PAGESIZE);
+    size_t faults = 0;
+    for (unsigned round = 0; round <= ROUNDS; round++) {
+        if (round == 1) faults = page_faults(); /* the first round gets the memory */
+        char *block = front_alloc_zeroed(BYTES);
+        assert_true(is_zero(block, BYTES));
+        memset(block, 0xa5, BYTES);
+        front_free(block);
+    }
+    faults = page_faults() - faults;
+    if (faults >= ROUNDS * pages / 4) fail_msg("%zu faults for %d blocks of %zu pages", faults, ROUNDS, pages);
+}
+
+/* Pages that the kernel has not backed yet are zero and stay without memory, below and above the size of drops. */
+static void zeroed_blocks_touch_no_fresh_pages(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {(size_t)24 << 20, (size_t)40 << 20};
+    for (unsigned i = 0; i < 2; i++) {
+        front_trim(0);
+        const size_t faults = page_faults();
+        char *block = front_alloc_zeroed(sizes[i]);
+        const size_t taken = page_faults() - faults;
+        if (taken >= sizes[i] / (size_t)sysconf(_SC_PAGESIZE) / 4) fail_msg("%zu faults", taken);
+        assert_true(is_zero(block, sizes[i]));
+        memset(block, 0xa5, sizes[i] / 2); /* half of the pages are used, the rest is the kernel's zero page */
+        front_free(block);
+        block = front_alloc_zeroed(sizes[i]);
+        assert_true(is_zero(block, sizes[i]));
         front_free(block);
     }
 }
@@ -295,6 +347,8 @@ int main(void)
         cmocka_unit_test(a_slab_over_the_end_of_a_leaf_has_one_record),
         cmocka_unit_test(large_blocks_are_blocks_of_the_pool),
         cmocka_unit_test(zeroed_blocks_are_zero),
+        cmocka_unit_test(zeroed_blocks_keep_their_pages),
+        cmocka_unit_test(zeroed_blocks_touch_no_fresh_pages),
         cmocka_unit_test(calls_inside_loch_use_the_allocator_beneath),
         cmocka_unit_test(leaving_restores_errno),
         cmocka_unit_test(threads_exchange_blocks_and_leave_nothing),
