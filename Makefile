@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 # CMake's own make, where there is no Ninja, must not inherit this one's flags.
 CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
 CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/loch
-CHECKED = unit|parts|embedder|contract|fault|stress|environment|fuzz|adapters|cpp|cli|examples
+CHECKED = unit|parts|embedder|contract|fault|stress|environment|fuzz|adapters|cpp|cli|examples|fake
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
@@ -32,7 +32,7 @@ examples: ## builds and runs the examples, one after the other
 	@scripts/examples $(BUILD)
 
 test: ## sets up what is missing, builds, runs every test that needs no GPU
-	@scripts/setup build test python
+	@scripts/setup build test opencl mpi models python
 	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target all tests
 	@scripts/run-tests $(BUILD) -j $(JOBS)
@@ -86,6 +86,12 @@ soak: ## the tests that wait or race, over and over under load, for TIME seconds
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target all tests
 	@scripts/soak $(BUILD) --time $(or $(TIME),600) --tests '$(or $(TESTS),.)'
 
+life: ## one pool on DEVICE (cpu) under changing load for TIME seconds (600): build/life-DEVICE.log, and whether its figures stay flat
+	@scripts/setup build
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target bench_life
+	@$(BUILD)/bench/life $(or $(DEVICE),cpu) --time $(or $(TIME),600) --log $(BUILD)/life-$(firstword $(subst :, ,$(or $(DEVICE),cpu))).log --check
+
 lint: ## clang-format, clang-tidy, cppcheck, the rules of the source tree, generated docs
 	@scripts/setup build test lint
 	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
@@ -134,7 +140,7 @@ comm-test: ## communicators over Open MPI and MPICH, with 2 and 4 ranks and two 
 	@tests/parts/comm/run-hosts $(BUILD)/tests/parts/comm/ranks_handover sent || [ $$? = 77 ]
 
 adapters-test: ## the adapters under the programs that they are made for; installs those into the cache the first time
-	@scripts/setup build adapters
+	@scripts/setup build opencl adapters
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/adapters-test $(BUILD)
@@ -187,11 +193,27 @@ bench: ## builds and runs the benchmarks
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/bench $(BUILD)
 
+gate: ## counts instructions and fails where there are more than in bench/gate/baseline.txt; WRITE=1 writes that file, ONLY=text,... takes some rows
+	@scripts/setup build test python
+	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@scripts/gate $(BUILD) --jobs $(JOBS) $(if $(WRITE),--write) $(if $(ONLY),--only '$(ONLY)')
+
 bench-report: ## every benchmark beside the peers that are installed, on one page: build/bench-report.md; ONLY=part,..., QUICK=1
 	@scripts/setup build bench
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/bench-report $(BUILD) $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+
+bench-check: ## which figures of docs/benchmarks.md no longer hold; QUICK=1, WITH=quiet,gpu,..., TRACES=folder
+	@scripts/setup build test
+	@scripts/configure $(BUILD)
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
+	@scripts/bench-report $(BUILD) --check $(if $(QUICK),--quick) $(if $(WITH),--with $(WITH)) $(if $(TRACES),--traces $(TRACES))
+
+bench-gpu: ## Loch beside PyTorch's allocators, cudaMallocAsync and RMM on a GPU: build/bench-gpu.md; ONLY=program,..., ROUNDS=3, QUICK=1
+	@scripts/setup build
+	@scripts/bench-gpu $(BUILD) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick)
 
 docs: ## the documentation as a site, guides and reference with one search, into build/docs/html
 	@scripts/setup docs

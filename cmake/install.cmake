@@ -68,9 +68,9 @@ list(TRANSFORM pc_files REPLACE "(.+)" "${PROJECT_BINARY_DIR}/loch-\\1.pc")
 install(FILES ${PROJECT_BINARY_DIR}/loch.pc ${pc_files}
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# --- the docs: README.md, CHANGELOG.md and docs/ keep their places, so that links between them work ---
+# --- the docs: README.md, SECURITY.md, CHANGELOG.md and docs/ keep their places, so that links between them work ---
 
-install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE README.md SECURITY.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
     FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.svg" PATTERN "*.schema.json" PATTERN man EXCLUDE)
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR}

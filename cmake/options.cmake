@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# What can be chosen when configuring. Inside another project (add_subdirectory, FetchContent) only the libraries are built
-# unless it asks for more, and nothing here reaches that project: plain variables end with this folder.
+# What can be chosen when configuring. Inside another project (add_subdirectory, FetchContent) only the libraries that it links with are
+# built unless it asks for more, and nothing here reaches that project: plain variables end with this folder.
 
 option(LOCH_PROGRAM "Build the loch program" ${PROJECT_IS_TOP_LEVEL})
 option(LOCH_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})

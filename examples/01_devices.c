@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Opens a device, takes memory from its default allocator, copies there and back on a stream, and waits.
  *
- *   01_devices [DEVICE]     cpu, cuda:0, sim:1GiB,backed (default: cpu) */
+ *   01_devices [DEVICE]     cpu, cuda:0, sim:1GiB (default: cpu) */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <string.h>

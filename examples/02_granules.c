@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Maps the same physical memory first at one address, then at another, without a copy.
  *
- *   02_granules [DEVICE]     cpu, cuda:0, sim:1GiB,backed (default: cpu) */
+ *   02_granules [DEVICE]     cpu, cuda:0, sim:1GiB (default: cpu) */
 #include <loch/loch.h>
 #include <loch/virtual.h>
 #include <stdio.h>

@@ -92,7 +92,7 @@ int main(void)
     LOCH_AUTO(device) device = NULL;
     LOCH_AUTO(stream) stream = NULL;
     LOCH_AUTO(allocator) allocator = NULL;
-    LOCH_CHECK(loch_device_open("sim:1GiB,backed", &device));
+    LOCH_CHECK(loch_device_open("sim:1GiB", &device));
     LOCH_CHECK(loch_stream_create(device, NULL, &stream));
     LOCH_CHECK(loch_pool_create(device, "scratch", NULL, &allocator));
     puts("sharing:");

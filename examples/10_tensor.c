@@ -31,7 +31,7 @@ static loch_status elsewhere(loch_tensor *table, float *sum)
     LOCH_AUTO(device) device = NULL;
     LOCH_AUTO(tensor) there = NULL;
     LOCH_AUTO(tensor) row = NULL;
-    LOCH_RETURN(loch_device_open("sim:1GiB,backed", &device)); /* "cuda:0" if there is one */
+    LOCH_RETURN(loch_device_open("sim:1GiB", &device)); /* "cuda:0" if there is one */
     const loch_tensor_options options = {.size = sizeof options, .device = device, .name = "table"};
     LOCH_RETURN(loch_tensor_to(table, LOCH_F16, &options, &there));
     LOCH_RETURN(loch_tensor_index(there, 0, 0, &row));

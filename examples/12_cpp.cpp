@@ -60,7 +60,7 @@ int main()
         std::cout << "sum of squares: " << sum << ", at most " << stats.peak_requested_bytes << " bytes, "
                   << stats.blocks << " blocks left\n";
 
-        const loch::device device("sim:1GiB,backed");
+        const loch::device device("sim:1GiB");
         const loch::timeline timeline(0);
         const float found = tensors(device, timeline);
 

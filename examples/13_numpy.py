@@ -29,7 +29,7 @@ half = turned.to(dtype="bf16")
 print(repr(half))
 assert numpy.array_equal(numpy.from_dlpack(half.to(dtype="f32")), numbers[:, ::-1])
 try:
-    numpy.from_dlpack(turned.to("sim:1GiB,backed"))
+    numpy.from_dlpack(turned.to("sim:1GiB"))
     raise SystemExit("this should not work")
 except BufferError as error:
     print(error)

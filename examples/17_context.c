@@ -117,7 +117,7 @@ static int parameters(loch_context *context)
 int main(void)
 {
     const loch_engine_device devices[] = {{.size = sizeof devices[0], .name = "cpu", .limit_bytes = 64 * MIB},
-                                          {.size = sizeof devices[0], .name = "sim:64MiB,backed"}};
+                                          {.size = sizeof devices[0], .name = "sim:64MiB"}};
     const loch_engine_options options = {.size = sizeof options, .devices = devices, .devices_count = 2};
     const loch_context_options movable = {.size = sizeof movable, .flags = LOCH_ALLOC_MOVABLE};
     loch_context_stats stats = {.size = sizeof stats};

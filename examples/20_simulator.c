@@ -119,7 +119,7 @@ int main(void)
     LOCH_AUTO(allocator) pool = NULL;
     void *block;
     int right = 0;
-    LOCH_CHECK(loch_device_open("sim:256MiB,backed,clock=stepped", &device));
+    LOCH_CHECK(loch_device_open("sim:256MiB,clock=stepped", &device));
     LOCH_CHECK(loch_stream_create(device, NULL, &stream));
     LOCH_CHECK(loch_stream_create(device, NULL, &other));
     LOCH_CHECK(loch_pool_create(device, "pool", NULL, &pool));

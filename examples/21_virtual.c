@@ -103,7 +103,7 @@ int main(void)
     int right = 0;
     LOCH_CHECK(loch_device_open("cpu", &cpu));
     LOCH_CHECK(loch_device_get_properties(cpu, &cpu_properties));
-    LOCH_CHECK(loch_device_open("sim:64MiB,backed", &sim));
+    LOCH_CHECK(loch_device_open("sim:64MiB", &sim));
     LOCH_CHECK(loch_device_get_properties(sim, &sim_properties));
     LOCH_CHECK(loch_observer_add(cpu, observe, &seen));
     right += map_and_remap(cpu, cpu_properties.granule_bytes);

@@ -94,7 +94,7 @@ int main(void)
     LOCH_AUTO(stream) stream = NULL;
     LOCH_AUTO(allocator) allocator = NULL;
     int right = 0;
-    LOCH_CHECK(loch_device_open("sim:256MiB,backed", &device));
+    LOCH_CHECK(loch_device_open("sim:256MiB", &device));
     LOCH_CHECK(loch_stream_create(device, NULL, &stream));
     LOCH_CHECK(loch_device_acquire_default(device, &allocator));
     right += workspace(allocator, stream);

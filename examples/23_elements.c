@@ -94,7 +94,7 @@ int main(void)
     LOCH_AUTO(tensor) scores = NULL;
     char line[128];
     int right = 0;
-    LOCH_CHECK(loch_device_open("sim:64MiB,backed", &device));
+    LOCH_CHECK(loch_device_open("sim:64MiB", &device));
     right += numbers();
     right += arrays();
     LOCH_CHECK(make(device, &scores));

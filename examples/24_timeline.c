@@ -77,7 +77,7 @@ int main(void)
     const loch_timeline_options options = {.size = sizeof options, .level = 0};
     sums s = {0, 0, 0};
     size_t spans = 0, forgotten = 1;
-    LOCH_CHECK(loch_device_open("sim:64MiB,backed", &device));
+    LOCH_CHECK(loch_device_open("sim:64MiB", &device));
     LOCH_CHECK(loch_stream_create(device, NULL, &stream));
     LOCH_CHECK(loch_pool_create(device, "model", NULL, &pool));
     LOCH_CHECK(loch_timeline_create(&options, &timeline));

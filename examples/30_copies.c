@@ -55,8 +55,8 @@ int main(void)
     const loch_attributes pinned = {.bits = LOCH_ATTRIBUTE_ON_HOST | LOCH_ATTRIBUTE_GPU_COMPATIBLE};
     void *host, *one, *other;
     int right = 0;
-    LOCH_CHECK(loch_device_open("sim:64MiB,backed,id=0", &first));
-    LOCH_CHECK(loch_device_open("sim:64MiB,backed,id=1", &second));
+    LOCH_CHECK(loch_device_open("sim:64MiB,id=0", &first));
+    LOCH_CHECK(loch_device_open("sim:64MiB,id=1", &second));
     LOCH_CHECK(loch_device_enable_peer(first, second)); /* without this, copies between them go through the host */
     LOCH_CHECK(loch_stream_create(first, NULL, &stream));
     LOCH_CHECK(loch_device_acquire_allocator(first, pinned, LOCH_FALLBACK_NONE, &here));

@@ -41,7 +41,7 @@ static loch_status work(void)
     LOCH_AUTO(device) device = NULL;
     LOCH_AUTO(allocator) pool = NULL;
     void *block;
-    LOCH_RETURN(loch_device_open("sim:64MiB,backed", &device)); /* logged at level info */
+    LOCH_RETURN(loch_device_open("sim:64MiB", &device)); /* logged at level info */
     LOCH_RETURN(loch_pool_create(device, "pool", NULL, &pool));
     LOCH_RETURN(loch_alloc(pool, 1 << 20, &block));
     return loch_free(pool, block);

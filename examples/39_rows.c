@@ -2,7 +2,7 @@
 /* Rows of a table by index, on any device: three rows are gathered, doubled in size by a conversion, and scattered
  * back.
  *
- *   39_rows [DEVICE]     cpu, cuda:0, sim:64MiB,backed, ... (default: cpu) */
+ *   39_rows [DEVICE]     cpu, cuda:0, sim:64MiB, ... (default: cpu) */
 #include <loch/kernel.h>
 #include <loch/loch.h>
 #include <loch/rows.h>

@@ -2,7 +2,7 @@
 /* Saves tensors to a .safetensors file, and uses what is in it: as views of the mapped file, in new memory of a device,
  * a part at a time, and as parameters.
  *
- *   44_safetensors [DEVICE]     cpu, cuda:0, sim:1GiB,backed, ... (default: cpu) */
+ *   44_safetensors [DEVICE]     cpu, cuda:0, sim:1GiB, ... (default: cpu) */
 #include <loch/loch.h>
 #include <loch/safetensors.h>
 #include <stdio.h>

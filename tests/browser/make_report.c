@@ -23,7 +23,7 @@ static void check(bool is_good)
 
 static uint32_t add_name(loch_recording *recording, loch_recording_noun noun, const char *name)
 {
-    return insight_recording_add_name(recording, noun, name, strlen(name));
+    return lochi_insight_recording_add_name(recording, noun, name, strlen(name));
 }
 
 static uint32_t add_stack(loch_recording *recording, const char *site)
@@ -32,9 +32,9 @@ static uint32_t add_stack(loch_recording *recording, const char *site)
     uint32_t frames[4];
     for (size_t i = 0; i < 4; i++) {
         const char *frame = i == 1 ? site : around[i];
-        frames[i] = insight_recording_add_text(recording, frame, strlen(frame));
+        frames[i] = lochi_insight_recording_add_text(recording, frame, strlen(frame));
     }
-    return insight_recording_add_stack(recording, frames, 4);
+    return lochi_insight_recording_add_stack(recording, frames, 4);
 }
 
 static uint32_t add_block(loch_recording *recording, uint64_t time, uint64_t address, uint64_t bytes, uint32_t tag,
@@ -43,13 +43,13 @@ static uint32_t add_block(loch_recording *recording, uint64_t time, uint64_t add
     const loch_recording_event event = {.time_ns = time, .stack = stack};
     const loch_recording_block block = {
         .id = recording->blocks.count + 1, .bytes = bytes, .address = address, .tag = tag};
-    return insight_recording_add_alloc(recording, &block, &event);
+    return lochi_insight_recording_add_alloc(recording, &block, &event);
 }
 
 static void add_free(loch_recording *recording, uint64_t time, uint32_t block)
 {
     const loch_recording_event event = {.time_ns = time, .stack = LOCH_RECORDING_NONE};
-    check(insight_recording_add_free(recording, block, &event) != LOCH_RECORDING_NONE);
+    check(lochi_insight_recording_add_free(recording, block, &event) != LOCH_RECORDING_NONE);
 }
 
 static void add_event(loch_recording *recording, uint64_t time, loch_recording_kind kind, uint32_t subject,
@@ -57,7 +57,7 @@ static void add_event(loch_recording *recording, uint64_t time, loch_recording_k
 {
     const loch_recording_event event = {
         .time_ns = time, .kind = (uint16_t)kind, .subject = subject, .value = value, .stack = LOCH_RECORDING_NONE};
-    check(insight_recording_add_event(recording, &event) != LOCH_RECORDING_NONE);
+    check(lochi_insight_recording_add_event(recording, &event) != LOCH_RECORDING_NONE);
 }
 
 static void add_range(loch_recording *recording, uint64_t time, uint64_t address, uint64_t bytes)
@@ -66,7 +66,7 @@ static void add_range(loch_recording *recording, uint64_t time, uint64_t address
                                         .bytes = bytes,
                                         .take_event = (uint32_t)recording->events.count,
                                         .give_event = LOCH_RECORDING_NONE};
-    const uint32_t index = insight_recording_add_range(recording, &range);
+    const uint32_t index = lochi_insight_recording_add_range(recording, &range);
     add_event(recording, time, LOCH_RECORDED_TAKE, index, bytes);
     add_event(recording, time + 50000, LOCH_RECORDED_CALL, 0, 50000);
 }
@@ -75,8 +75,8 @@ static void add_range(loch_recording *recording, uint64_t time, uint64_t address
 static loch_recording *make(const char *path, const char *cache_tag, uint64_t cache_bytes, bool has_addresses)
 {
     loch_recording *recording;
-    check(insight_recording_create(path, has_addresses ? LOCH_RECORDING_BINARY : LOCH_RECORDING_TEXT, &recording) ==
-          LOCH_OK);
+    check(lochi_insight_recording_create(path, has_addresses ? LOCH_RECORDING_BINARY : LOCH_RECORDING_TEXT,
+                                         &recording) == LOCH_OK);
     recording->info.has_addresses = has_addresses;
     recording->info.was_ended = 1;
     const uint32_t weights = add_name(recording, LOCH_RECORDING_TAG, "weights"),
@@ -103,7 +103,7 @@ static loch_recording *make(const char *path, const char *cache_tag, uint64_t ca
     for (size_t i = 3; i < 20; i++)
         add_free(recording, 41500000, caches[i]);
     add_free(recording, 42000000, model);
-    check(insight_recording_finish(recording) == LOCH_OK);
+    check(lochi_insight_recording_finish(recording) == LOCH_OK);
     return recording;
 }
 
@@ -119,10 +119,10 @@ static void save(const char *folder, const char *name, loch_recording *const *re
 static loch_recording *make_small(bool has_block)
 {
     loch_recording *recording;
-    check(insight_recording_create("small.loch", LOCH_RECORDING_BINARY, &recording) == LOCH_OK);
+    check(lochi_insight_recording_create("small.loch", LOCH_RECORDING_BINARY, &recording) == LOCH_OK);
     recording->info.has_addresses = 1;
     if (has_block) add_block(recording, 0, RANGE_A, MIB, 0, LOCH_RECORDING_NONE);
-    check(insight_recording_finish(recording) == LOCH_OK);
+    check(lochi_insight_recording_finish(recording) == LOCH_OK);
     return recording;
 }
 

@@ -172,7 +172,10 @@ TEST(a_pool_sleeps_to_the_end_of_a_block)
     char seen = 0;
     loch::check(loch_copy(&seen, weights.address(), 1));
     EXPECT(seen == 'w' && pool.info().asleep_bytes == 0);
-    EXPECT(pool.sleep() > 0 && pool.wake() == 0); // dropped
+    EXPECT(pool.sleep() > 0 && pool.wake() == 1 << 20); // kept by default
+    loch_sleep_options drop{};
+    drop.contents = LOCH_SLEEP_DROP;
+    EXPECT(pool.sleep(drop) > 0 && pool.wake() == 0);
     {
         loch::asleep asleep(pool, options);
         loch_sim_fault fault{};

@@ -37,7 +37,7 @@ class Block(ctypes.Structure):
         ("id", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("address", ctypes.c_uint64),
         ("alloc_event", ctypes.c_uint32), ("free_event", ctypes.c_uint32), ("tag", ctypes.c_uint32),
         ("allocator", ctypes.c_uint16), ("stream", ctypes.c_uint16), ("alignment", ctypes.c_uint8),
-        ("is_present", ctypes.c_uint8), ("reserved", ctypes.c_uint8 * 6),
+        ("is_present", ctypes.c_uint8), ("reserved", ctypes.c_uint8 * 6), ("max_bytes", ctypes.c_uint64),
     ]  # fmt: skip
 
 
