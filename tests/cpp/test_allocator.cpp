@@ -159,6 +159,28 @@ TEST(pressure_functions_free_memory)
     EXPECT_THROWS(LOCH_E_LIMIT, loch::block(pool, 900 << 10)); // the function is gone
 }
 
+TEST(an_exception_says_whose_memory_is_short)
+{
+    loch_pool_options options{};
+    options.limit_bytes = 4 << 20;
+    const loch::pool pool{loch::device(test::sim_name), "narrow", options};
+    const loch::block held(pool, 3 << 20);
+    try {
+        const loch::block none(pool, 2 << 20);
+        EXPECT(!none);
+    } catch (const loch::error &error) {
+        EXPECT(error.status() == LOCH_E_LIMIT && test::equal(error.owner(), "narrow"));
+        EXPECT(error.missing_bytes() == 1 << 20 && error.remedy() == LOCH_REMEDY_FREE && error.attempts() == 1);
+    }
+    try {
+        const loch::block none(pool, 6 << 20);
+        EXPECT(!none);
+    } catch (const loch::error &error) {
+        EXPECT(error.status() == LOCH_E_LIMIT && error.remedy() == LOCH_REMEDY_NONE);
+        EXPECT(error.missing_bytes() == 2 << 20);
+    }
+}
+
 static int own_destroyed;
 
 TEST(an_allocator_of_your_own)
