@@ -137,8 +137,8 @@ typedef struct loch_pool_options {
     loch_allocator *source;
     /** Bytes of the device that the pool's idle memory leaves to others: to libraries that take memory past all
      *  allocators, and to kernels that are loaded late. A call that takes memory, and finds less left, gives idle
-     *  memory back. Requests may use the headroom. 0 for the option `pool_headroom`, and without that for 512 MiB on
-     *  CUDA (1/32 of a device below 16 GiB) and none elsewhere. */
+     *  memory back, and so do frees after it. Requests may use the headroom. 0 for the option `pool_headroom`, and
+     *  without that for 1 GiB on CUDA (1/32 of a device below 32 GiB) and none elsewhere. */
     size_t headroom_bytes;
 } loch_pool_options;
 

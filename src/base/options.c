@@ -43,8 +43,8 @@ static const loch_option option_table[] = {
      "a "
      "pool is made."},
     {"pool_headroom", "LOCH_POOL_HEADROOM", "bytes", "0",
-     "Bytes of a device that the idle memory of each pool leaves to others; 0 means 512 MiB on CUDA (1/32 of a device "
-     "below 16 GiB) and none elsewhere. Read when a pool is made."},
+     "Bytes of a device that the idle memory of each pool leaves to others; 0 means 1 GiB on CUDA (1/32 of a device "
+     "below 32 GiB) and none elsewhere. Read when a pool is made."},
     {"pinned", "LOCH_PINNED", "switch", "on",
      "Whether the library's own allocators hand out pinned host memory. Read whenever pinned memory is asked of a "
      "device."},

@@ -128,7 +128,7 @@ def enable(
     limit: the most that the pool of each device holds ("40GiB" or a number of bytes); default LOCH_TORCH_LIMIT, or none.
     pinned: pinned host memory comes from Loch, too. sharing: other processes can open the memory (torch.multiprocessing).
     device: Loch's name of the device with PyTorch's number %d; default LOCH_TORCH_DEVICE, or "cuda:%d".
-    headroom: memory of each device that idle memory leaves to other libraries; default LOCH_POOL_HEADROOM, or 512 MiB.
+    headroom: memory of each device that idle memory leaves to other libraries; default LOCH_POOL_HEADROOM, or 1 GiB.
 
     A second call with the same settings does nothing. RuntimeError: CUDA was used before, PyTorch has no CUDA, or Loch
     is enabled with other settings.

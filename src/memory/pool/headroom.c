@@ -3,8 +3,9 @@
  *
  * Other libraries take memory of the device past every allocator: handles of cuBLAS and cuDNN, buffers of NCCL, kernels
  * that are loaded late. If they get none, the process is lost. So a pool creates nothing for a request before the
- * device has all of it, and a pool that leaves the device less than the headroom gives its idle memory back. A request
- * may use the headroom: it is left free by caches, not by live blocks.
+ * device has all of it, and a pool that leaves the device less than the headroom gives its idle memory back: at once
+ * what is idle, and what is freed later at the end of the free (idle.c). A request may use the headroom: it is left
+ * free by caches, not by live blocks.
  *
  * Asking the device takes about 5 us. So `room` is an estimate: the last answer, less what this pool has created since.
  * The device is asked again if a request or the headroom could come near the estimate, after HEADROOM_LOOKS requests,
@@ -19,11 +20,12 @@
 
 #define HEADROOM_LOOKS 256
 #define HEADROOM_NEAR_PART 16 /* of the device: with less left, every request for new memory asks */
-#define HEADROOM_MOST ((size_t)512 << 20)
+#define HEADROOM_MOST ((size_t)1 << 30)
 #define HEADROOM_PART 32 /* of the device, at most */
 
-/* Returns the default: on CUDA 512 MiB, which is more than a first use of cuBLAS, cuDNN and NCCL and the late loading
- * of kernels take together, or 1/32 of a small device. Other devices have no such neighbours. */
+/* Returns the default: on CUDA 1 GiB, or 1/32 of a device below 32 GiB. First uses on an H200 take 558 MiB (NCCL), 138
+ * MiB (cuBLAS) and 96 MiB (cuSOLVER), and kernels that are loaded late a few more. Other devices have no such
+ * neighbours. */
 static size_t headroom_choose(const loch_device *device)
 {
     if (strcmp(device->driver->name, "cuda") != 0) return 0;

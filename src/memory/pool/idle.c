@@ -30,16 +30,25 @@
 
 #define IDLE_WALK 1024 /* blocks that one call may visit, or saves as credit for a longer walk */
 
-/* Returns the bytes above the cap if `more` bytes were free too, or the bytes above a lowered limit, whichever is
- * larger. */
+/* Returns the bytes of `idle` that the device lacks for the headroom. */
+static size_t idle_count_lack(const lochi_pool *pool, size_t idle)
+{
+    if (LOCHI_LIKELY(pool->room >= pool->headroom) || !pool->has_room) return 0;
+    return pool->headroom - pool->room < idle ? pool->headroom - pool->room : idle;
+}
+
+/* Returns the bytes that have to go back if `more` bytes were free too: above the cap, above a lowered limit, or
+ * lacking for the headroom, whichever is most. */
 static size_t idle_count_excess(const lochi_pool *pool, size_t more)
 {
     if (pool->is_of_graphs) return 0; /* graphs use free memory: nothing can go back */
     size_t idle = lochi_pool_free_bytes(pool) + more;
-    if (pool->is_small_capped) idle -= pool->big_idle < idle ? pool->big_idle : idle;
-    const size_t excess = pool->idle && idle > pool->idle ? idle - pool->idle : 0;
     size_t above = pool->limit && pool->reserved > pool->limit ? pool->reserved - pool->limit : 0;
     if (pool->is_related) above = lochi_family_excess(pool);
+    const size_t lack = idle_count_lack(pool, idle);
+    if (lack > above) above = lack;
+    if (pool->is_small_capped) idle -= pool->big_idle < idle ? pool->big_idle : idle;
+    const size_t excess = pool->idle && idle > pool->idle ? idle - pool->idle : 0;
     return above > excess ? above : excess;
 }
 
@@ -147,11 +156,12 @@ void lochi_pool_obey_soon(lochi_pool *pool)
 }
 
 /* Gives free memory back while the device has less left than the headroom. A call that took or gave back memory looks
- * once, before it drops the supply lock. */
+ * once, before it drops the supply lock. Memory that is freed later is looked at as above a cap. */
 static void idle_keep_headroom(lochi_pool *pool)
 {
     if (LOCHI_LIKELY(pool->room >= pool->headroom)) return;
     if (!pool->has_room || pool->is_of_graphs || !pool->lanes) return; /* graphs use free memory */
+    pool->is_obedient |= !pool->range;                                 /* a range never gives memory back */
     const loch_error saved = lochi_error_save();
     lochi_pool_mark_freed(pool);
     lochi_pool_give_back(pool, pool->headroom - pool->room);

@@ -472,7 +472,7 @@ struct lochi_pool {
     unsigned room_looks;  /* times that the estimate may still be used */
     bool has_room;        /* the device can be asked how much it has left. Never changes */
     bool is_small_capped; /* LOCH_POOL_WHOLE_BLOCKS: the preset's cap, which ignores free pieces above 1 MiB */
-    bool is_obedient;     /* has or had a cap, a limit or relatives: handles record when they were freed */
+    bool is_obedient;     /* has or had a cap, a limit, relatives or too little headroom: handles record when freed */
     bool has_freed;       /* since the cap was last obeyed */
     bool is_put_off;      /* memory was freed above the cap while another thread had the supply lock */
     bool is_over;         /* above the cap, and a further look can help even without a free */
