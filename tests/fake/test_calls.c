@@ -3,21 +3,21 @@
  * driver, nothing in Loch's bookkeeping, and the next run succeeds.
  *
  * Faults meet all entry points but those that give something back, and those that make a context current: when such a
- * call fails, what it was to give back stays. Those are tried by name, with fewer promises. */
+ * call fails, what it was to give back stays. Those are tried by name, with fewer promises: a call that fails has a
+ * sentence, memory holds what was copied, and the next run succeeds. */
+#include "device/cuda/api.h"
 #include "open_control.h"
 #include "support/sweep.h"
+#include <sys/wait.h>
 #include <unistd.h>
-
-static const char *fault_call; /* NULL: any */
 
 static void fault_set(test_failing mode, uint64_t after, loch_device *unused)
 {
     (void)unused;
-    const fake_cuda_fault fault = {
-        .call = fault_call, .after = after, .is_forever = mode == TEST_FAILING_FOREVER, .code = 999};
+    const fake_cuda_fault fault = {.after = after, .is_forever = mode == TEST_FAILING_FOREVER, .code = 999};
     control.set_fault(mode == TEST_FAILING_NEVER ? NULL : &fault);
     static char when[80] = "before the first run";
-    if (!fault_call) control_expect_empty(when);
+    control_expect_empty(when);
     snprintf(when, sizeof when, "after a fault of kind %d at call %llu", (int)mode, (unsigned long long)after);
 }
 
@@ -105,7 +105,7 @@ static void pool_round(test_round *round, const void *user)
     const loch_status status = pool_run();
     test_round_end(round);
     round->is_felt = status != LOCH_OK;
-    if (test_kept && !fault_call) fail_msg("%s: %s failed, it gives something back", round->when, test_kept);
+    if (test_kept) fail_msg("%s: %s failed, it gives something back", round->when, test_kept);
     if (status != LOCH_OK && !loch_error_get()->sentence[0]) fail_msg("%s: no sentence", round->when);
     CHECK_OK(pool_run());
 }
@@ -121,11 +121,102 @@ static void every_call_under_pools_fails(void **state)
     assert_int_equal(control.set("virtual=on"), 0);
 }
 
+/* --- calls that give back, by name --- */
+
+/* Makes a device current, as a caller of CUDA does, and puts back what was. */
+static loch_status named_enter(void)
+{
+    loch_device *device;
+    void *self, *before;
+    loch_status status = loch_device_open("cuda:0", &device);
+    if (status != LOCH_OK) return status;
+    const loch_driver *driver = loch_device_get_driver(device, &self);
+    status = driver->enter(self, &before);
+    if (status == LOCH_OK) status = driver->leave(self, before);
+    loch_device_release(device);
+    return status;
+}
+
+/* Runs both programs once. Returns NULL, or what is wrong with the answers. E_EXISTS: a registration could not be ended,
+ * and the scenario registers the same memory again. */
+static const char *named_run(bool is_faulty)
+{
+    test_scenario run;
+    test_scenario_run(&run, "cuda:0", "cuda:1");
+    const bool may_fail = is_faulty || run.status == LOCH_E_EXISTS;
+    if (run.status == LOCH_E_CORRUPT) return "memory does not hold what was copied";
+    if (run.status != LOCH_OK && (!may_fail || !run.error.sentence[0])) return run.call;
+    loch_status status = pool_run();
+    if (status != LOCH_OK && (!is_faulty || !loch_error_get()->sentence[0])) return "the pools";
+    status = named_enter();
+    return status != LOCH_OK && (!is_faulty || !loch_error_get()->sentence[0]) ? "a device made current" : NULL;
+}
+
+/* One entry point fails at each place, once and for good. What stays in the driver stays until the process ends. Returns
+ * the exit code: 0, or 1 if a promise is broken. */
+static int named_sweep(const char *call)
+{
+    if (control.set("total=8GiB") != 0 || named_run(false)) return 1;
+    for (int is_forever = 0; is_forever < 2; is_forever++) {
+        bool is_met = true;
+        for (uint64_t after = 0; is_met; after += 1 + after / 8) { /* later places are much alike */
+            const fake_cuda_fault fault = {.call = call, .after = after, .is_forever = is_forever, .code = 999};
+            control.set_fault(&fault);
+            const char *wrong = named_run(true);
+            is_met = control.calls() > after;
+            control.set_fault(NULL);
+            if (!wrong) wrong = named_run(false);
+            if (!wrong && (is_met || after)) continue;
+            fprintf(stderr, "%s fails %s behind %llu calls: %s: %s\n", call, is_forever ? "for good" : "once",
+                    (unsigned long long)after, wrong ? wrong : "it is never called", loch_error_get()->sentence);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Each entry point has a process of its own, which starts the driver: this one must not have. */
+static void calls_that_give_back_fail_by_name(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {"cuMemFree_v2",        "cuMemFreeHost",
+                                        "cuMemHostUnregister", "cuMemFreeAsync",
+                                        "cuMemAddressFree",    "cuMemRelease",
+                                        "cuMemUnmap",          "cuStreamDestroy_v2",
+                                        "cuEventDestroy_v2",   "cuDevicePrimaryCtxRelease_v2",
+                                        "cuCtxGetCurrent",     "cuCtxSetCurrent",
+                                        "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+                                        "cuCtxSynchronize",    "cuThreadExchangeStreamCaptureMode"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        fflush(NULL);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) _exit(named_sweep(calls[i]));
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("%s: status %x", calls[i], (unsigned)status);
+    }
+}
+
+/* --- what the sweeps reach --- */
+
+static void every_entry_point_is_called(void **state)
+{
+    (void)state;
+#define CALL_NAME(name, suffix, need, parameters) #name #suffix,
+    static const char *const names[] = {LOCHI_CUDA_CALLS(CALL_NAME)};
+#undef CALL_NAME
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!control.count(names[i])) print_error("%s\n", names[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_that_give_back_fail_by_name), /* the first: it forks before the driver starts */
         cmocka_unit_test(every_call_of_the_scenario_fails),
         cmocka_unit_test(every_call_under_pools_fails),
+        cmocka_unit_test(every_entry_point_is_called),
     };
     return cmocka_run_group_tests_name("calls of a driver fail", tests, control_open, NULL);
 }
