@@ -59,6 +59,13 @@ foreach(source IN LISTS sources)
     endif()
     loch_on_fake(fake.${kind}.${name} "quiet${late}" LOCH_TEST_DEVICES=cuda:0 LOCH_TEST_KERNELS=few)
 endforeach()
+
+# Drivers that share no events, as between containers: processes wait on the host.
+foreach(call IN ITEMS cuIpcGetEventHandle cuIpcOpenEventHandle)
+    loch_add_test(fake.gpu.test_cuda_share.${call} fake 400 $<TARGET_FILE:gpu.test_cuda_share>)
+    loch_on_fake(fake.gpu.test_cuda_share.${call} "quiet,late=50,fail=${call}:1:forever" LOCH_TEST_DEVICES=cuda:0)
+endforeach()
+
 file(GLOB sources CONFIGURE_DEPENDS fake/test_*.c)
 foreach(source IN LISTS sources)
     get_filename_component(name ${source} NAME_WE)

@@ -156,7 +156,7 @@ void lochi_pool_obey_soon(lochi_pool *pool)
 }
 
 /* Gives free memory back while the device has less left than the headroom. A call that took or gave back memory looks
- * once, before it drops the supply lock. Memory that is freed later is looked at as above a cap. */
+ * once, before it drops the supply lock. Memory that is freed later goes back at the end of its free. */
 static void idle_keep_headroom(lochi_pool *pool)
 {
     if (LOCHI_LIKELY(pool->room >= pool->headroom)) return;
