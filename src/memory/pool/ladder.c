@@ -24,6 +24,7 @@
 #include "memory/pool/trim.h"
 #include "memory/pool/uses.h"
 
+#define LADDER_MISSES 10      /* searches for a better place become rarer by a factor of 2 so often */
 #define LADDER_LOOKS 64       /* blocks of another lane that a search compares */
 #define LADDER_ROUNDS 16      /* waits for events in one climb, at least */
 #define LADDER_WAIT_PART 8    /* a stream waits for others rather than hold this part more than is in use */
@@ -216,7 +217,13 @@ pool_block *lochi_pool_improve(lochi_pool *pool, const pool_want *want, loch_sta
 {
     lochi_pool_assert_both(pool);
     ladder_poll(pool);
-    return pool->is_exact ? ladder_try_supply(pool, want, POOL_CREATED, status) : ladder_move(pool, want, status);
+    pool_block *block =
+        pool->is_exact ? ladder_try_supply(pool, want, POOL_CREATED, status) : ladder_move(pool, want, status);
+    if (pool->search_map == lochi_pool_count_changes(pool)) {
+        if (pool->search_misses < LADDER_MISSES) pool->search_misses++;
+        pool->search_rest = (1u << pool->search_misses) - 1;
+    }
+    return block;
 }
 
 /* Takes blocks that streams still use, ordered after waits on the device. */

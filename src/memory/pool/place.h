@@ -52,6 +52,22 @@ bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_dro
 /* Assigns an address to each idle handle that fits into a gap, the largest first, unless new memory costs less. Gaps
  * shrink from their start. Returns the bytes that stay without memory. */
 size_t lochi_pool_assign(lochi_pool *pool, const pool_want *want, pool_place *plan);
+/* Returns how often mappings of the pool have changed. */
+static inline uint64_t lochi_pool_count_changes(const lochi_pool *pool)
+{
+    return pool->handles_created + pool->handles_moved + pool->handles_released + pool->handles_revived;
+}
+/* Tells whether a request leaves out the search for a better place. While mappings stay as they are, searches that
+ * changed nothing become rarer, to one in 1,024: programs that repeat a step have found their places. */
+static inline bool lochi_pool_rests(lochi_pool *pool)
+{
+    const uint64_t changes = lochi_pool_count_changes(pool);
+    if (pool->search_map != changes) pool->search_misses = pool->search_rest = 0;
+    pool->search_map = changes;
+    if (!pool->search_rest) return false;
+    pool->search_rest--;
+    return true;
+}
 /* Tells whether memory mapped elsewhere might cost less for a request than the free block that fits best, for what
  * lochi_pool_may_improve cannot answer itself. */
 bool lochi_pool_may_gain(lochi_pool *pool, const pool_want *want, const pool_block *fit);
@@ -62,7 +78,7 @@ static inline bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *wan
     lochi_lock_assert_held(&pool->lock);
     if (fit->bytes - want->bytes < want->bytes / PLACE_NEAR_PART && !pool->is_exact) return false;
     if (want->bytes > POOL_NEST_MAX && lochi_pool_is_dear(pool)) return false;
-    return lochi_pool_may_gain(pool, want, fit);
+    return !lochi_pool_rests(pool) && lochi_pool_may_gain(pool, want, fit);
 }
 /* Finds the block that contains an address. The search starts at a block near it. */
 pool_block *lochi_pool_find_near(pool_block *near, uintptr_t address);

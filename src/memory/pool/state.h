@@ -488,9 +488,11 @@ struct lochi_pool {
     double price;                /* of mapping one handle, in bytes */
     double extra;
     size_t dear_bytes; /* while handles have fewer bytes on average, the price is too high for a search; 0: unknown */
-    unsigned price_looks;   /* times that the price may still be used */
-    uintptr_t planned;      /* address that the last plan chose for its request */
-    pool_block *planned_in; /* the free block that has it */
+    unsigned price_looks;                /* times that the price may still be used */
+    uint64_t search_map;                 /* changes of mappings at the last search for a better place */
+    unsigned search_misses, search_rest; /* searches since then that changed none; requests that search no more */
+    uintptr_t planned;                   /* address that the last plan chose for its request */
+    pool_block *planned_in;              /* the free block that has it */
     size_t waiting_bytes, captured_bytes;
     bool is_wiped;      /* LOCH_POOL_WIPE_FREED */
     pool_block *dirty;  /* list of blocks that are freed, but not wiped yet */
