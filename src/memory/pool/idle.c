@@ -81,7 +81,7 @@ static size_t idle_give_back(lochi_pool *pool)
     lochi_pool_drop_faded(pool, 0);
     lochi_pool_drop_shrunk(pool);
     const size_t excess = idle_count_excess(pool, 0);
-    if (excess) lochi_pool_give_back(pool, excess);
+    if (excess) lochi_pool_give_back(pool, excess, NULL);
     return excess ? idle_count_excess(pool, 0) : 0;
 }
 
@@ -154,7 +154,7 @@ static void idle_keep_headroom(lochi_pool *pool)
     if (!pool->has_room || pool->is_of_graphs || !pool->lanes) return; /* graphs use free memory */
     const loch_error saved = lochi_error_save();
     lochi_pool_mark_freed(pool);
-    lochi_pool_give_back(pool, pool->headroom - pool->room);
+    lochi_pool_give_back(pool, pool->headroom - pool->room, NULL);
     lochi_error_restore(&saved);
 }
 
