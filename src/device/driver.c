@@ -268,6 +268,17 @@ uint64_t lochi_device_age_ns(const loch_device *device)
     return device->driver->now_ns == no_now_ns ? lochi_clock_age_ns() : device->driver->now_ns(device->self);
 }
 
+size_t lochi_device_count_room(const loch_device *device)
+{
+    return device->driver->open == lochi_cpu_driver.open ? lochi_cpu_count_room(device->self) : SIZE_MAX;
+}
+
+size_t lochi_device_read_total(const loch_device *device, loch_memory_kind kind)
+{
+    if (kind == LOCH_MEMORY_PINNED) return lochi_cpu_read_total("", -1);
+    return kind == LOCH_MEMORY_DEVICE ? device->properties.total_bytes : 0;
+}
+
 /* --- checking and filling --- */
 
 /* Returns whether a driver fills the stream group. The group is all or nothing: a half-filled one could not keep its

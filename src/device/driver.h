@@ -17,6 +17,13 @@ uint64_t lochi_device_now_ns(const loch_device *device);
 /* Returns the time that the program has run by that clock, in nanoseconds. */
 uint64_t lochi_device_age_ns(const loch_device *device);
 
+/* Returns the bytes that new handles of a device may have, if its driver counts them itself; SIZE_MAX if it has to ask
+ * the system (loch_device_calculate_memory). Takes a lock for some instructions, and makes no driver call. */
+size_t lochi_device_count_room(const loch_device *device);
+/* Reads how much memory of a kind there is in all: that of the device, or what this process may have of the host's for
+ * pinned memory. Returns 0 if that is not known. Reads files for pinned memory. */
+size_t lochi_device_read_total(const loch_device *device, loch_memory_kind kind);
+
 /* Returns whether the driver copies rows in one call. */
 bool lochi_device_copies_rows(const loch_device *device);
 

@@ -265,6 +265,35 @@ static void an_integrated_device_reports_what_is_free(void **state)
     close_with(device, "integrated=off");
 }
 
+/* A pool of such a device takes what the system can free. It refuses more than the device has at once, and what does
+ * not fit now without a trace, although the device has less left than the system says. */
+static void a_pool_of_an_integrated_device_refuses_without_taking(void **state)
+{
+    (void)state;
+    loch_device *device = open_with("integrated,total=256MiB,context=1MiB");
+    loch_pool_info before = {.size = sizeof before}, after = {.size = sizeof after};
+    loch_allocator *pool;
+    void *live, *idle, *none;
+    CHECK_OK(loch_pool_create(device, "pool", NULL, &pool));
+    CHECK_OK(loch_alloc(pool, 96 * TEST_MIB, &live)); /* more than the quarter that the driver reports */
+    CHECK_OK(loch_alloc(pool, 16 * TEST_MIB, &idle));
+    CHECK_OK(loch_free(pool, idle));
+    CHECK_OK(loch_pool_get_info(pool, &before));
+    CHECK_FAILS(loch_alloc(pool, 257 * TEST_MIB, &none), DEVICE_MEMORY);
+    assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_NONE);
+    CHECK_OK(loch_pool_get_info(pool, &after));
+    assert_int_equal(after.handles_created, before.handles_created);
+    CHECK_FAILS(loch_alloc(pool, 200 * TEST_MIB, &none), DEVICE_MEMORY);
+    assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_FREE);
+    assert_string_equal(loch_error_get()->owner, "cuda:0");
+    CHECK_OK(loch_pool_get_info(pool, &after));
+    assert_int_equal(after.reserved_bytes, before.reserved_bytes);
+    assert_int_equal(after.free_bytes + after.thread_bytes, before.free_bytes + before.thread_bytes);
+    CHECK_OK(loch_free(pool, live));
+    loch_allocator_release(pool);
+    close_with(device, "integrated=off,total=2GiB,context=32MiB");
+}
+
 /* Rows further apart than the driver can copy are copied one by one. */
 static void rows_beyond_the_largest_pitch_are_copied(void **state)
 {
@@ -433,6 +462,7 @@ int main(void)
         cmocka_unit_test(a_mapping_without_access_is_taken_back),
         cmocka_unit_test(an_unmapping_that_is_refused_can_be_tried_again),
         cmocka_unit_test(an_integrated_device_reports_what_is_free),
+        cmocka_unit_test(a_pool_of_an_integrated_device_refuses_without_taking),
         cmocka_unit_test(rows_beyond_the_largest_pitch_are_copied),
         cmocka_unit_test(codes_become_statuses),
         cmocka_unit_test(a_driver_that_has_ended_has_freed_everything),

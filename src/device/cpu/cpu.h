@@ -8,4 +8,7 @@
 
 extern const loch_driver lochi_cpu_driver;
 
+/* Returns the bytes that new handles of a device may have: its memory, less that of its handles. Reads no file. */
+size_t lochi_cpu_count_room(void *self);
+
 #endif

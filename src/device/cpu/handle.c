@@ -19,6 +19,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/text.h"
+#include "device/cpu/cpu.h"
 #include "device/cpu/file.h"
 #include "device/cpu/memory.h"
 #include <errno.h>
@@ -149,6 +150,15 @@ loch_status lochi_cpu_handle_create(void *self, size_t bytes, const loch_handle_
     }
     *out = (loch_driver_handle)(uintptr_t)handle;
     return LOCH_OK;
+}
+
+size_t lochi_cpu_count_room(void *self)
+{
+    lochi_cpu *cpu = self;
+    lochi_lock_take(&cpu->lock);
+    const size_t left = cpu->total_bytes - cpu->handle_bytes;
+    lochi_lock_drop(&cpu->lock);
+    return left;
 }
 
 loch_status lochi_cpu_handle_export(void *self, loch_driver_handle native, loch_share share, void *out)

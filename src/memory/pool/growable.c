@@ -98,17 +98,42 @@ static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_hand
     return status;
 }
 
-/* Refuses a growth that limits and the device do not leave room for, before anything is taken for it. */
-static loch_status growable_check(lochi_pool *pool, size_t committed, size_t target)
+/* Tells whether limits and the device leave room for a growth, with the handles of which nothing is in use. */
+static bool growable_fits(lochi_pool *pool, size_t bytes)
 {
-    const size_t bytes = lochi_pool_round(pool, target) - committed;
+    const size_t room = lochi_pool_find_room(pool);
+    return bytes <= room || bytes - room <= lochi_pool_count_idle(pool, true);
+}
+
+/* Frees what threads, slabs and streams hold, until a growth fits. Waits for streams only if that can be enough.
+ * Returns whether it fits. */
+static bool growable_gather(lochi_pool *pool, size_t bytes)
+{
+    const loch_error saved = lochi_error_save();
+    (void)lochi_pool_trim(pool, SIZE_MAX); /* gives nothing back */
+    bool fits = growable_fits(pool, bytes);
+    if (!fits && bytes - lochi_pool_find_room(pool) <= lochi_pool_count_spare(pool)) {
+        lochi_pool_wait_for_all(pool);
+        (void)lochi_pool_trim(pool, SIZE_MAX);
+        fits = growable_fits(pool, bytes);
+    }
+    lochi_error_restore(&saved);
+    return fits;
+}
+
+static loch_status growable_refuse(lochi_pool *pool, size_t bytes, loch_status status)
+{
+    return lochi_pool_fail(pool, &(pool_want){bytes, POOL_UNIT, NULL, 0, 0}, status);
+}
+
+/* Refuses a growth that limits and the device do not leave room for, before anything is taken for it. */
+static loch_status growable_check(lochi_pool *pool, size_t target, size_t bytes)
+{
     LOCH_TRY_RETURN(lochi_pool_check_ceiling(pool, target));
     lochi_pool_look_at_room(pool, bytes);
-    const size_t room = lochi_pool_find_room(pool), spare = lochi_pool_count_spare(pool);
-    if (room == SIZE_MAX || bytes <= room || bytes - room <= spare) return LOCH_OK;
+    if (growable_fits(pool, bytes) || growable_gather(pool, bytes)) return LOCH_OK;
     const bool is_limited = lochi_pool_find_limit_room(pool) < bytes;
-    return lochi_pool_fail(pool, &(pool_want){bytes, POOL_UNIT, NULL, 0, 0},
-                           is_limited ? LOCH_E_LIMIT : LOCH_E_DEVICE_MEMORY);
+    return growable_refuse(pool, bytes, is_limited ? LOCH_E_LIMIT : LOCH_E_DEVICE_MEMORY);
 }
 
 static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t bytes)
@@ -129,22 +154,35 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
     return LOCH_OK;
 }
 
+/* Undoes a growth that failed: the block has `committed` bytes, and the pool `reserved` as before, as loose handles. */
+static void growable_undo(lochi_pool *pool, pool_block *block, size_t committed, size_t reserved)
+{
+    const loch_error saved = lochi_error_save();
+    pool_handle *handle;
+    lochi_pool_shrink(pool, block, committed); /* no stream has used the new memory */
+    while (pool->loose && pool->reserved > reserved)
+        lochi_pool_destroy_loose(pool, pool->loose);
+    while (pool->reserved < reserved) { /* idle handles went back to the device for it */
+        const size_t lack = reserved - pool->reserved, chosen = lochi_pool_choose_handle(pool, lack);
+        if (lochi_pool_create_some(pool, chosen < lack ? chosen : lack, &handle) != LOCH_OK) break;
+    }
+    lochi_error_restore(&saved);
+}
+
 /* Grows a block to `bytes`. Leaves it unchanged on failure. */
 static loch_status growable_extend(lochi_pool *pool, pool_block *block, size_t bytes)
 {
     const size_t committed = block->committed, requested = lochi_pool_requested(block), reserved = pool->reserved;
-    LOCH_TRY_RETURN(growable_check(pool, committed, bytes));
+    const size_t growth = lochi_pool_round(pool, bytes) - committed;
+    LOCH_TRY_RETURN(growable_check(pool, bytes, growth));
     lochi_pool_set_requested(block, bytes); /* set first, so that lochi_pool_drop_shrunk does not take the new memory */
     const loch_status status = growable_grow(pool, block, bytes);
     if (status == LOCH_OK) return LOCH_OK;
-    const loch_error saved = lochi_error_save();
-    lochi_pool_shrink(pool, block, committed);       /* no stream has used the new memory */
-    while (pool->loose && pool->reserved > reserved) /* a request that fails keeps nothing */
-        lochi_pool_destroy_loose(pool, pool->loose);
-    lochi_error_restore(&saved);
+    growable_undo(pool, block, committed, reserved);
     lochi_pool_set_requested(block, requested);
     if (lochi_pool_round(pool, requested) < block->committed) pool->has_shrunk = true;
-    return status;
+    const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT;
+    return is_short ? growable_refuse(pool, growth, status) : status;
 }
 
 loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t bytes)

@@ -9,11 +9,13 @@
  *
  * Asking the device takes about 5 us. So `room` is an estimate: the last answer, less what this pool has created since.
  * The device is asked again if a request or the headroom could come near the estimate, after HEADROOM_LOOKS requests,
- * and after it has refused memory. Memory of the host is not asked for: the system overcommits it. */
+ * and after it has refused memory. Memory of the host is not asked for: the system overcommits it. The CPU device has
+ * room for handles up to its total, which it counts itself. */
 #include "memory/pool/headroom.h"
 #include "base/fail.h"
 #include "base/options.h"
 #include "base/text.h"
+#include "device/driver.h"
 #include "memory/pool/family.h"
 #include "memory/pool/outside.h"
 #include <string.h>
@@ -33,13 +35,23 @@ static size_t headroom_choose(const loch_device *device)
     return part < HEADROOM_MOST ? part : HEADROOM_MOST;
 }
 
+/* Tells whether the device can be asked how much it has left. */
+static bool headroom_can_ask(const lochi_pool *pool)
+{
+    if (pool->kind != LOCH_MEMORY_DEVICE || !pool->total) return false;
+    return !loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) ||
+           (pool->is_virtual && lochi_device_count_room(pool->device) != SIZE_MAX);
+}
+
 loch_status lochi_pool_read_headroom(lochi_pool *pool)
 {
+    const lochi_pool *parent = pool->family.parent;
+    if (!pool->options.source)
+        pool->total = parent && parent->total ? parent->total : lochi_device_read_total(pool->device, pool->kind);
     pool->headroom = pool->options.headroom_bytes;
     pool->room = SIZE_MAX;
-    pool->has_room = pool->kind == LOCH_MEMORY_DEVICE && !loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) &&
-                     !pool->options.source && pool->device->properties.total_bytes;
-    if (!pool->headroom && pool->family.parent) pool->headroom = pool->family.parent->headroom;
+    pool->has_room = headroom_can_ask(pool);
+    if (!pool->headroom && parent) pool->headroom = parent->headroom;
     if (!pool->headroom) LOCH_TRY_RETURN(lochi_option_bytes("pool_headroom", &pool->headroom));
     if (!pool->headroom) pool->headroom = headroom_choose(pool->device);
     if (pool->headroom > pool->device->properties.total_bytes) pool->headroom = pool->device->properties.total_bytes;
@@ -55,14 +67,23 @@ void lochi_pool_look_at_room(lochi_pool *pool, size_t bytes)
         pool->room_looks--;
         return;
     }
+    const size_t counted = lochi_device_count_room(pool->device);
+    if (counted != SIZE_MAX) {
+        pool->room = counted;
+        pool->room_looks = HEADROOM_LOOKS;
+        return;
+    }
     loch_memory_info info = {.size = sizeof info};
     const loch_error saved = lochi_error_save();
     lochi_pool_go_outside(pool);
     const loch_status status = loch_device_calculate_memory(pool->device, &info);
     lochi_pool_come_back(pool);
-    pool->room = status == LOCH_OK ? info.free_bytes : SIZE_MAX;
+    if (status != LOCH_OK) { /* the estimate stays */
+        lochi_error_restore(&saved);
+        return;
+    }
+    pool->room = info.free_bytes;
     pool->room_looks = HEADROOM_LOOKS;
-    if (status != LOCH_OK) lochi_error_restore(&saved);
 }
 
 void lochi_pool_doubt_room(lochi_pool *pool)

@@ -5,7 +5,8 @@
 
 #include "memory/pool/state.h"
 
-/* Reads the headroom of a new pool: its option, the option of the process, or the default of the device. */
+/* Reads how much memory there is for a new pool in all, and its headroom: its option, the option of the process, or the
+ * default of the device. */
 loch_status lochi_pool_read_headroom(lochi_pool *pool);
 
 /* Asks the device how much memory is left, if `bytes` more could come near to it. Drops the pool's lock for that. */

@@ -90,7 +90,7 @@ static size_t idle_give_back(lochi_pool *pool)
     lochi_pool_drop_faded(pool, 0);
     lochi_pool_drop_shrunk(pool);
     const size_t excess = idle_count_excess(pool, 0);
-    if (excess) lochi_pool_give_back(pool, excess);
+    if (excess) lochi_pool_give_back(pool, excess, NULL);
     return excess ? idle_count_excess(pool, 0) : 0;
 }
 
@@ -164,7 +164,7 @@ static void idle_keep_headroom(lochi_pool *pool)
     pool->is_obedient |= !pool->range;                                 /* a range never gives memory back */
     const loch_error saved = lochi_error_save();
     lochi_pool_mark_freed(pool);
-    lochi_pool_give_back(pool, pool->headroom - pool->room);
+    lochi_pool_give_back(pool, pool->headroom - pool->room, NULL);
     lochi_error_restore(&saved);
 }
 

@@ -262,10 +262,10 @@ static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_s
     return block;
 }
 
-/* Gives idle handles back, as many as new memory for the request needs, and returns their bytes. Gives nothing back if
- * all of them together are known not to be enough: they serve later requests, and are targets for blocks that may
- * move. */
-static size_t ladder_make_way(lochi_pool *pool, const pool_want *want)
+/* Gives idle handles back, as many as new memory for the request needs, adds them to `given` and returns their bytes.
+ * Gives nothing back if all of them together are known not to be enough: they serve later requests, and are targets for
+ * blocks that may move. */
+static size_t ladder_make_way(lochi_pool *pool, const pool_want *want, pool_given *given)
 {
     lochi_pool_look_at_room(pool, want->bytes);
     const size_t room = lochi_pool_find_room(pool), left = room == SIZE_MAX ? 0 : room;
@@ -277,23 +277,7 @@ static size_t ladder_make_way(lochi_pool *pool, const pool_want *want)
      * driver that aligns less gives a cell more. */
     const size_t more = pool->is_virtual || pool->is_exact ? pool->step_bytes : pool->cell_bytes;
     const size_t wished = needed + 2 * more;
-    return lochi_pool_give_back(pool, is_known && wished > left ? wished - left : wished);
-}
-
-/* Takes the memory back that was given back for a request in vain. */
-static void ladder_take_back(lochi_pool *pool, const pool_want *want, size_t bytes)
-{
-    const loch_error saved = lochi_error_save();
-    pool_handle *handle;
-    if (!pool->is_virtual) {
-        (void)lochi_pool_take_segment(pool, bytes, pool->cell_bytes, want->lane);
-    } else {
-        for (size_t taken = 0; taken < bytes; taken += handle->bytes) {
-            const size_t chosen = lochi_pool_choose_handle(pool, bytes), rest = bytes - taken;
-            if (lochi_pool_create_some(pool, chosen < rest ? chosen : rest, &handle) != LOCH_OK) break;
-        }
-    }
-    lochi_error_restore(&saved);
+    return lochi_pool_give_back(pool, is_known && wished > left ? wished - left : wished, given);
 }
 
 static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
@@ -304,10 +288,10 @@ static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_s
         lochi_pool_fit(pool, want->lane, want, status); /* neighbours of several streams may have passed */
     if (!block && *status == LOCH_OK) block = ladder_borrow(pool, want, status);
     if (block || *status != LOCH_OK) return block;
-    const size_t gone = ladder_make_way(pool, want);
-    if (!gone) return NULL;
-    block = ladder_supply(pool, want, POOL_CREATED, status);
-    if (!block && !pool->options.source) ladder_take_back(pool, want, gone); /* a source gets it when locks drop */
+    pool_given given = {NULL, 0, 0};
+    if (ladder_make_way(pool, want, &given)) block = ladder_supply(pool, want, POOL_CREATED, status);
+    if (!block && !pool->options.source) lochi_pool_take_back(pool, &given); /* a source gets it when locks drop */
+    lochi_pool_forget_given(&given);
     return block;
 }
 

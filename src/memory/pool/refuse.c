@@ -41,14 +41,16 @@ static loch_status refuse_above(const lochi_pool *pool, const lochi_pool *owner,
 loch_status lochi_pool_check_ceiling(const lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    const size_t least = refuse_least(pool, bytes), total = pool->device->properties.total_bytes;
+    const size_t least = refuse_least(pool, bytes), total = pool->total;
+    const char *whose = pool->kind == LOCH_MEMORY_PINNED ? "host" : pool->device->name;
     size_t ceiling;
     const lochi_pool *owner = lochi_family_find_ceiling(pool, least, &ceiling);
     if (owner) return refuse_above(pool, owner, bytes, ceiling);
-    if (pool->kind != LOCH_MEMORY_DEVICE || pool->options.source || !total || least <= total) return LOCH_OK;
-    (void)LOCH_FAIL(DEVICE_MEMORY, "%s can never fit in pool \"%s\": %s has %s in all", LOCHI_SIZE(bytes),
-                    loch_allocator_get_name(pool->allocator), pool->device->name, LOCHI_SIZE(total));
-    lochi_error_note_short(pool->device->name, least - total, LOCH_REMEDY_NONE);
+    if (!total || least <= total) return LOCH_OK;
+    (void)LOCH_FAIL(DEVICE_MEMORY, "%s can never fit in pool \"%s\": %s%s has %s in all", LOCHI_SIZE(bytes),
+                    loch_allocator_get_name(pool->allocator), pool->kind == LOCH_MEMORY_PINNED ? "the " : "", whose,
+                    LOCHI_SIZE(total));
+    lochi_error_note_short(whose, least - total, LOCH_REMEDY_NONE);
     return LOCH_E_DEVICE_MEMORY;
 }
 

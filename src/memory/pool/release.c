@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Finds handles that lie wholly in free blocks, and gives them back to the device. */
+/* Finds handles that lie wholly in free blocks, and gives them back to the device. A request that fails takes as much
+ * again, in the same sizes. */
 #include "memory/pool/release.h"
+#include "base/fail.h"
+#include "base/heap.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/segment.h"
+
+#define RELEASE_PARTS 32 /* sizes that a list has room for at first */
 
 static pool_handle *release_first_whole(lochi_pool *pool, const pool_block *block, uintptr_t from)
 {
@@ -99,39 +104,89 @@ static pool_handle *release_find_near(lochi_pool *pool, size_t bytes, pool_block
     return best;
 }
 
-size_t lochi_pool_make_way(lochi_pool *pool, size_t bytes)
+/* --- giving back --- */
+
+/* Makes room for one more size. Returns false without host memory: nothing is given back then. */
+static bool release_prepare(pool_given *given)
+{
+    if (!given || given->count < given->capacity) return true;
+    const size_t capacity = given->capacity ? 2 * given->capacity : RELEASE_PARTS;
+    pool_given_part *parts = lochi_realloc(given->parts, capacity * sizeof *parts);
+    if (!parts) return false;
+    given->parts = parts;
+    given->capacity = capacity;
+    return true;
+}
+
+/* Gives one idle handle or segment back, and adds the bytes that the device got to `*gone`. Returns false on failure;
+ * the device may have a handle even so, whose addresses are lost. */
+static bool release_one(lochi_pool *pool, pool_handle *handle, pool_block *block, pool_given *given, size_t *gone)
+{
+    const size_t before = pool->reserved;
+    const pool_given_part part = {handle->bytes, handle->handle ? NULL : block->lane};
+    if (!release_prepare(given)) return false;
+    const loch_status status =
+        part.lane ? lochi_pool_drop_segment(pool, handle, block) : lochi_pool_destroy_free(pool, handle, block);
+    if (pool->reserved != before && given) given->parts[given->count++] = part;
+    *gone += before - pool->reserved; /* the supply lock is held: no other thread changes it */
+    return status == LOCH_OK;
+}
+
+void lochi_pool_make_way(lochi_pool *pool, size_t bytes, pool_given *given)
 {
     lochi_pool_assert_both(pool);
-    size_t gone = 0;
-    while (gone < bytes) {
+    for (size_t gone = 0; gone < bytes;) {
         pool_block *block = NULL;
         pool_handle *segment = release_find_near(pool, bytes - gone, &block);
-        const size_t size = segment ? segment->raw_bytes : 0;
-        if (!segment || lochi_pool_drop_segment(pool, segment, block) != LOCH_OK) break;
-        gone += size;
+        if (!segment || !release_one(pool, segment, block, given, &gone)) return;
+    }
+}
+
+/* Destroys loose handles until `bytes` have gone or none is left. Returns the bytes that have gone. */
+static size_t release_loose(lochi_pool *pool, size_t bytes, pool_given *given)
+{
+    size_t gone = 0;
+    while (pool->loose && gone < bytes && release_prepare(given)) {
+        gone += pool->loose->bytes;
+        if (given) given->parts[given->count++] = (pool_given_part){pool->loose->bytes, NULL};
+        lochi_pool_destroy_loose(pool, pool->loose);
     }
     return gone;
 }
 
-size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes)
+size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes, pool_given *given)
 {
     lochi_pool_assert_both(pool);
-    size_t gone = 0;
     if (pool->range) return 0; /* a range stays until the pool ends */
-    while (pool->loose && gone < bytes) {
-        gone += pool->loose->bytes;
-        lochi_pool_destroy_loose(pool, pool->loose);
-    }
+    size_t gone = release_loose(pool, bytes, given);
     for (pool_lane *lane = pool->lanes; lane && gone < bytes; lane = lane->next) {
         if (lane->capture) continue;
         pool_block *block;
-        for (pool_handle *handle; gone < bytes && (handle = lochi_pool_find_idle(pool, lane, SIZE_MAX, &block));) {
-            const size_t size = release_count(handle);
-            const loch_status status = handle->handle ? lochi_pool_destroy_free(pool, handle, block)
-                                                      : lochi_pool_drop_segment(pool, handle, block);
-            if (status != LOCH_OK) return gone;
-            gone += size;
-        }
+        for (pool_handle *handle; gone < bytes && (handle = lochi_pool_find_idle(pool, lane, SIZE_MAX, &block));)
+            if (!release_one(pool, handle, block, given, &gone)) return gone;
     }
     return gone;
+}
+
+/* --- taking back --- */
+
+void lochi_pool_take_back(lochi_pool *pool, pool_given *given)
+{
+    lochi_pool_assert_both(pool);
+    const loch_error saved = lochi_error_save();
+    for (size_t i = 0; i < given->count; i++) {
+        const pool_given_part *part = &given->parts[i];
+        pool_handle *handle;
+        if (part->lane) (void)lochi_pool_take_segment(pool, part->bytes, pool->cell_bytes, part->lane);
+        for (size_t taken = 0; !part->lane && taken < part->bytes; taken += handle->bytes)
+            if (lochi_pool_create_some(pool, part->bytes - taken, &handle) != LOCH_OK) break;
+    }
+    lochi_error_restore(&saved);
+    lochi_pool_forget_given(given);
+}
+
+void lochi_pool_forget_given(pool_given *given)
+{
+    lochi_free(given->parts);
+    *given = (pool_given){NULL, 0, 0};
 }

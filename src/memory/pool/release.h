@@ -5,11 +5,30 @@
 
 #include "memory/pool/heap.h"
 
-/* Gives idle handles back to the device until `bytes` have gone or none is left. Returns the bytes given back. */
-size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes);
+/* A handle or segment that was given back. */
+typedef struct pool_given_part {
+    size_t bytes;
+    pool_lane *lane; /* NULL for a handle */
+} pool_given_part;
+
+/* All that was given back for a request: the pool takes as many of these sizes if the request fails. Zeroed at
+ * first. */
+typedef struct pool_given {
+    pool_given_part *parts;
+    size_t count, capacity;
+} pool_given;
+
+/* Gives idle handles back to the device until `bytes` have gone or none is left. Adds them to `given`, which may be
+ * NULL. Returns the bytes given back. */
+size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes, pool_given *given);
 /* Gives free segments back, those first whose sizes are nearest to what is left, until `bytes` have gone or none is
- * left. For pools whose segments have the sizes of requests. Returns the bytes given back. */
-size_t lochi_pool_make_way(lochi_pool *pool, size_t bytes);
+ * left, and adds them to `given`. For pools whose segments have the sizes of requests. */
+void lochi_pool_make_way(lochi_pool *pool, size_t bytes, pool_given *given);
+/* Takes new memory of the sizes that were given back, as far as the device has it. Ends `given`. The error record
+ * stays. */
+void lochi_pool_take_back(lochi_pool *pool, pool_given *given);
+/* Ends `given` after a request that succeeded. */
+void lochi_pool_forget_given(pool_given *given);
 /* Returns the bytes of handles that are unmapped or lie wholly in free blocks; with `has_passed` only those that
  * lochi_pool_give_back gives back now. */
 size_t lochi_pool_count_idle(lochi_pool *pool, bool has_passed);

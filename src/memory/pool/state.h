@@ -468,6 +468,7 @@ struct lochi_pool {
     size_t events_count, events_capacity;
     size_t limit, idle;
     size_t headroom;      /* bytes of the device that idle memory of the pool leaves to others (headroom.c) */
+    size_t total;         /* bytes of the pool's kind of memory in all; 0: unknown, or from a source. Never changes */
     size_t room;          /* bytes that the device has left, estimated; SIZE_MAX if that is unknown */
     unsigned room_looks;  /* times that the estimate may still be used */
     bool has_room;        /* the device can be asked how much it has left. Never changes */

@@ -191,20 +191,21 @@ static size_t supply_choose_unaligned(const lochi_pool *pool)
                                          : part / pool->step_bytes * pool->step_bytes;
 }
 
-/* Gives free segments back before the pool takes `bytes` more than it may keep. None of them fits the request. So each
- * byte that goes is paid for by a byte that has to be pinned anyway: giving back takes a third of the time of pinning,
- * and never more than twice the bytes go. A later request that would have fitted finds the new segment, which is
- * larger, so that sizes which alternate pin once. Nothing is given back during a capture. Returns the bytes given
- * back. */
-static size_t supply_make_way(lochi_pool *pool, const pool_want *want, size_t bytes)
+/* Gives free segments back before the pool takes more than it may keep, and adds them to `given`. None of them fits the
+ * request. So each byte that goes is paid for by a byte that has to be pinned anyway: giving back takes a third of the
+ * time of pinning, and never more than twice the bytes go. A later request that would have fitted finds the new
+ * segment, which is larger, so that sizes which alternate pin once. Nothing is given back during a capture, and nothing
+ * if the limit leaves no room for the new segment even so. */
+static void supply_make_way(lochi_pool *pool, const pool_want *want, const pool_segment_size *size, pool_given *given)
 {
-    const size_t most = lochi_pool_may_hold(pool, want->bytes);
-    if (want->lane->capture || pool->reserved + bytes <= most) return 0;
+    const size_t most = lochi_pool_may_hold(pool, want->bytes), all = pool->reserved + size->wished;
+    if (want->lane->capture || all <= most) return;
     const loch_error saved = lochi_error_save();
     lochi_pool_mark_freed(pool);
-    const size_t gone = lochi_pool_make_way(pool, pool->reserved + bytes - most);
+    const size_t room = lochi_pool_find_limit_room(pool), lack = size->needed > room ? size->needed - room : 0;
+    if (!lack || (lack <= all - most && lack <= lochi_pool_count_idle(pool, true)))
+        lochi_pool_make_way(pool, all - most, given);
     lochi_error_restore(&saved);
-    return gone;
 }
 
 pool_segment_size lochi_pool_size_segment(lochi_pool *pool, size_t bytes, size_t alignment)
@@ -240,23 +241,27 @@ static loch_status supply_ask_source(lochi_pool *pool, const pool_segment_size *
                      LOCHI_SIZE(size->needed)); /* POOL_NEEDS_SEGMENT */
 }
 
-/* Takes a raw segment for the request, or a smaller one if the device has no larger one. */
+/* Takes a raw segment of the wished size, or of the needed one if the device has no larger one. */
+static loch_status supply_take_sized(lochi_pool *pool, const pool_want *want, const pool_segment_size *size)
+{
+    const loch_error saved = lochi_error_save();
+    if (size->wished > size->needed && (!pool->has_room || pool->room >= size->wished + pool->headroom) &&
+        lochi_pool_take_segment(pool, size->wished, size->alignment, want->lane) == LOCH_OK)
+        return LOCH_OK;
+    lochi_error_restore(&saved);
+    return lochi_pool_take_segment(pool, size->needed, size->alignment, want->lane);
+}
+
+/* Takes a raw segment for the request. */
 static loch_status supply_take_segment(lochi_pool *pool, const pool_want *want)
 {
     const pool_segment_size size = lochi_pool_size_segment(pool, want->bytes, want->alignment);
     if (pool->options.source) return supply_ask_source(pool, &size);
-    const size_t gone = pool->is_exact ? supply_make_way(pool, want, size.wished) : 0;
-    loch_status status = LOCH_E_DEVICE_MEMORY;
-    const loch_error saved = lochi_error_save();
-    if (size.wished > size.needed && (!pool->has_room || pool->room >= size.wished + pool->headroom))
-        status = lochi_pool_take_segment(pool, size.wished, size.alignment, want->lane);
-    if (status == LOCH_OK) return LOCH_OK;
-    lochi_error_restore(&saved);
-    status = lochi_pool_take_segment(pool, size.needed, size.alignment, want->lane);
-    if (status == LOCH_OK || !gone) return status;
-    const loch_error failure = lochi_error_save(); /* the request fails: the pool gets back what it had */
-    (void)lochi_pool_take_segment(pool, gone, pool->cell_bytes, want->lane);
-    lochi_error_restore(&failure);
+    pool_given given = {NULL, 0, 0};
+    if (pool->is_exact) supply_make_way(pool, want, &size, &given);
+    const loch_status status = supply_take_sized(pool, want, &size);
+    if (status != LOCH_OK) lochi_pool_take_back(pool, &given);
+    lochi_pool_forget_given(&given);
     return status;
 }
 

@@ -60,7 +60,7 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
     trim_gather(pool);
     lochi_pool_drop_annexes(pool);
     if (pool->range) return 0;
-    if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
+    if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep, NULL);
     if (pool->is_of_graphs) return before - pool->reserved; /* waiting gains nothing: free memory belongs to graphs */
     /* Streams may still use the rest: wait for them. Blocks that waited for other streams may leave empty slabs,
      * which are freed in the order of their stream: so do it twice. */
@@ -68,7 +68,7 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
          i++) {
         lochi_pool_wait_for_all(pool);
         trim_gather(pool);
-        if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep);
+        if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep, NULL);
     }
     return before - pool->reserved;
 }

@@ -26,7 +26,10 @@ static const ground grounds[] = {
     {"sim, raw", RAW, PLAIN, {.limit_bytes = 0}},
     {"sim, raw, with a limit", RAW, PLAIN, {.limit_bytes = HALF}},
     {"pinned", SIM, PLAIN, {.kind = LOCH_MEMORY_PINNED, .limit_bytes = HALF}},
+    {"pinned, no limit", SIM, PLAIN, {.kind = LOCH_MEMORY_PINNED}},
+    {"pinned, no split", SIM, PLAIN, {.kind = LOCH_MEMORY_PINNED, .preset = LOCH_POOL_NO_SPLIT, .limit_bytes = HALF}},
     {"cpu", "cpu", PLAIN, {.limit_bytes = HALF}},
+    {"cpu, no limit", "cpu", PLAIN, {.limit_bytes = 0}},
     {"whole blocks", SIM, PLAIN, {.preset = LOCH_POOL_WHOLE_BLOCKS, .limit_bytes = HALF}},
     {"no split", SIM, PLAIN, {.preset = LOCH_POOL_NO_SPLIT, .limit_bytes = HALF}},
     {"graphs", SIM, PLAIN, {.captures = LOCH_POOL_CAPTURES_SHARED, .limit_bytes = HALF}},
@@ -52,6 +55,16 @@ static size_t note_call(loch_allocator *allocator, size_t bytes, void *user)
     (void)allocator, (void)bytes;
     ++*(unsigned *)user;
     return 0;
+}
+
+/* Returns what a pool without a limit may hold. */
+static size_t total_of(const ground *on)
+{
+    loch_device_properties properties = {.size = sizeof properties};
+    loch_device *device = sim_open(on->options.kind == LOCH_MEMORY_PINNED ? "cpu" : on->device);
+    CHECK_OK(loch_device_get_properties(device, &properties));
+    loch_device_release(device);
+    return properties.total_bytes;
 }
 
 static void subject_make(subject *it, const ground *on)
@@ -83,7 +96,7 @@ static void subject_make(subject *it, const ground *on)
         it->tested = pool_make(it->device, &options);
         break;
     }
-    it->ceiling = options.limit_bytes ? options.limit_bytes : 64 * MIB;
+    it->ceiling = options.limit_bytes ? options.limit_bytes : total_of(on);
     CHECK_OK(loch_allocator_add_pressure(it->tested, note_call, &it->calls));
     if (it->below) CHECK_OK(loch_allocator_add_pressure(it->below, note_call, &it->calls));
 }
@@ -176,6 +189,7 @@ static void a_request_that_can_never_fit_changes_nothing(void **state)
         const size_t sizes[] = {it.ceiling + 1, 2 * it.ceiling, (size_t)1 << 40, (size_t)1 << 46};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const loch_request request = {.size = sizeof request, .bytes = sizes[i], .timeout_ns = CENTURIES};
+            if (sizes[i] <= it.ceiling) continue; /* a large host */
             const figures before = subject_read(&it);
             void *block = TEST_UNTOUCHED;
             CHECK_FAILS_SET(loch_allocator_alloc(it.tested, &request, &block),
@@ -266,6 +280,11 @@ static void refuse_at_random(const ground *on, test_random *random)
                      (unsigned long long)before.stats.cached_bytes, (unsigned long long)after.stats.cached_bytes,
                      bytes);
         if (after.below.reserved_bytes > before.below.reserved_bytes) fail_msg("%s: more below", on->name);
+        if (after.pool.handles_created != before.pool.handles_created ||
+            after.pool.handles_released != before.pool.handles_released)
+            fail_msg("%s: %zu were refused, %llu handles created, %llu released", on->name, bytes,
+                     (unsigned long long)(after.pool.handles_created - before.pool.handles_created),
+                     (unsigned long long)(after.pool.handles_released - before.pool.handles_released));
         if (error.remedy != LOCH_REMEDY_FREE || error.attempts != 1)
             fail_msg("%s, %zu: %s", on->name, bytes, error.sentence);
     }
@@ -280,7 +299,8 @@ static void a_request_that_does_not_fit_now_takes_and_costs_no_memory(void **sta
     test_random random = {test_seed(31)};
     for (size_t round = 0; round < 6; round++)
         for (size_t g = 0; g < GROUNDS; g++)
-            refuse_at_random(&grounds[g], &random);
+            if (grounds[g].options.limit_bytes || grounds[g].options.kind == LOCH_MEMORY_DEVICE)
+                refuse_at_random(&grounds[g], &random); /* how much the host can pin is not known */
 }
 
 /* Two blocks of three eighths are live: the third does not fit, and takes nothing. */
@@ -298,6 +318,163 @@ static void blocks_beside_a_refused_one_hold_their_own_memory_alone(void **state
         assert_string_equal(loch_error_get()->owner, loch_device_get_name(device));
         CHECK_OK(loch_free(pool, one));
         CHECK_OK(loch_free(pool, two));
+        pool_end_sim(pool, device);
+    }
+}
+
+/* A request that waits for memory of the CPU creates nothing on each try, and says what is missing. */
+static void a_waiting_request_on_the_cpu_creates_nothing(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("cpu");
+    loch_allocator *pool = pool_make(device, NULL);
+    const size_t part = device->properties.total_bytes / 8 / (2 * MIB) * (2 * MIB);
+    void *live = pool_alloc(pool, 4 * part), *blocks[8], *none = TEST_UNTOUCHED;
+    for (size_t i = 0; i < 8; i++)
+        blocks[i] = pool_alloc(pool, (i + 1) * MIB);
+    for (size_t i = 0; i < 8; i++)
+        CHECK_OK(loch_free(pool, blocks[i]));
+    const loch_pool_info before = pool_info(pool);
+    const size_t idle = before.free_bytes + before.thread_bytes;
+    const loch_request request = {.size = sizeof request, .bytes = 6 * part, .timeout_ns = 20000000};
+    CHECK_FAILS(loch_allocator_alloc(pool, &request, &none), DEVICE_MEMORY);
+    const loch_error error = *loch_error_get();
+    const loch_pool_info after = pool_info(pool);
+    assert_int_equal(after.handles_created, before.handles_created);
+    assert_int_equal(after.handles_released, before.handles_released);
+    assert_int_equal(after.free_bytes + after.thread_bytes, idle);
+    assert_string_equal(error.owner, "cpu");
+    assert_int_equal(error.remedy, LOCH_REMEDY_FREE);
+    assert_true(error.attempts > 1);
+    const size_t left = device->properties.total_bytes - before.reserved_bytes;
+    assert_int_equal(error.missing_bytes, 6 * part - left - idle);
+    /* What is left is served, however little of it the system has now. */
+    void *rest = pool_alloc(pool, left / (2 * MIB) * (2 * MIB));
+    CHECK_OK(loch_free(pool, rest));
+    CHECK_OK(loch_free(pool, live));
+    pool_end(pool, device);
+}
+
+/* --- pinned memory --- */
+
+#define SEGMENTS 20
+
+static void pin_blocks(loch_allocator *pool, void *blocks[SEGMENTS])
+{
+    for (size_t i = 0; i < SEGMENTS; i++)
+        blocks[i] = pool_alloc(pool, (i + 1) * MIB + i * 4096);
+}
+
+static void free_blocks(loch_allocator *pool, void *blocks[SEGMENTS])
+{
+    for (size_t i = 0; i < SEGMENTS; i++)
+        CHECK_OK(loch_free(pool, blocks[i]));
+}
+
+/* Refuses a request of a pool with free segments of many sizes. They are there afterwards, each of them. With
+ * `is_faulty` the host could serve the request, but the driver fails once. */
+static void refuse_beside_segments(const loch_pool_options *options, size_t bytes, bool is_faulty)
+{
+    loch_device *device = sim_open("sim:1GiB,unbacked");
+    loch_allocator *pool = pool_make(device, options);
+    void *live = pool_alloc(pool, 100 * MIB), *blocks[SEGMENTS], *none = TEST_UNTOUCHED;
+    pin_blocks(pool, blocks);
+    free_blocks(pool, blocks);
+    const loch_pool_info before = pool_info(pool);
+    const size_t idle = pool_stats(pool).cached_bytes;
+    const loch_sim_fault fault = {.size = sizeof fault, .call = "pinned_alloc", .status = LOCH_E_DRIVER};
+    if (is_faulty) CHECK_OK(loch_sim_set_fault(device, &fault));
+    CHECK_FAILS_SET(loch_alloc(pool, bytes, &none), is_faulty ? TEST_SET(DRIVER) : TEST_SET(LIMIT));
+    if (!is_faulty) assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_FREE);
+    if (!is_faulty) assert_int_equal(loch_error_get()->attempts, 1);
+    CHECK_OK(loch_sim_set_fault(device, NULL));
+    const loch_pool_info refused = pool_info(pool);
+    assert_int_equal(refused.reserved_bytes, before.reserved_bytes);
+    assert_int_equal(refused.handles, before.handles);
+    assert_int_equal(pool_stats(pool).cached_bytes, idle);
+    if (!is_faulty) assert_int_equal(refused.handles_released, before.handles_released);
+    pin_blocks(pool, blocks);
+    assert_int_equal(pool_info(pool).handles_created, refused.handles_created); /* each size is there */
+    free_blocks(pool, blocks);
+    CHECK_OK(loch_free(pool, live));
+    pool_end_sim(pool, device);
+}
+
+static void free_segments_outlive_a_refusal(void **state)
+{
+    (void)state;
+    const loch_pool_preset presets[] = {LOCH_POOL_STANDARD, LOCH_POOL_NO_SPLIT};
+    for (size_t i = 0; i < 2; i++) {
+        loch_pool_options options = {.size = sizeof options, .kind = LOCH_MEMORY_PINNED, .preset = presets[i]};
+        refuse_beside_segments(&options, 600 * MIB, true);
+        options.limit_bytes = 320 * MIB;
+        refuse_beside_segments(&options, 240 * MIB, false); /* the limit leaves 220 */
+        refuse_beside_segments(&options, 215 * MIB, true);
+    }
+}
+
+/* --- growable blocks --- */
+
+/* Fills a pool beside a growable block with blocks smaller than handles, and frees all of the first quarter and every
+ * other one of the rest: a part of what is free lies in handles that are in use. */
+static size_t grow_beside(loch_allocator *pool, void *blocks[1024])
+{
+    size_t count = 0;
+    while (count < 1024 && pool_try_alloc(pool, 48 << 10, 0, NULL, &blocks[count]) == LOCH_OK)
+        count++;
+    for (size_t i = 0; i < count; i++)
+        if (i < count / 4 || i % 2) {
+            CHECK_OK(loch_free(pool, blocks[i]));
+            blocks[i] = NULL;
+        }
+    return count;
+}
+
+static void expect_growth_refused(loch_allocator *pool, const loch_pool_info *before, size_t idle, const char *owner)
+{
+    const loch_error error = *loch_error_get();
+    const loch_pool_info after = pool_info(pool);
+    assert_string_equal(error.owner, owner);
+    assert_int_equal(error.remedy, LOCH_REMEDY_FREE);
+    assert_true(error.attempts);
+    assert_null(strstr(error.sentence, "64 KiB do not fit")); /* all of the growth, not its last handle */
+    assert_null(strstr(error.sentence, "memory of \"\""));
+    assert_int_equal(after.handles_created, before->handles_created);
+    assert_int_equal(after.handles_released, before->handles_released);
+    assert_int_equal(after.reserved_bytes, before->reserved_bytes);
+    assert_int_equal(pool_stats(pool).cached_bytes, idle);
+}
+
+static void a_growth_that_does_not_fit_now_takes_and_costs_no_memory(void **state)
+{
+    (void)state;
+    const size_t limits[] = {16 * MIB, 0};
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open("sim:20MiB,granule=64KiB");
+        const loch_pool_options options = {.size = sizeof options, .limit_bytes = limits[i]};
+        loch_allocator *pool = pool_make(device, &options);
+        loch_request request = {.size = sizeof request, .bytes = MIB};
+        void *grown, *blocks[1024], *none = TEST_UNTOUCHED;
+        CHECK_OK(loch_pool_alloc_growable(pool, 256 * MIB, &request, &grown));
+        const size_t count = grow_beside(pool, blocks);
+        const size_t idle = pool_stats(pool).cached_bytes;
+        loch_pool_info before = pool_info(pool);
+        CHECK_FAILS_SET(loch_pool_resize_growable(pool, grown, MIB + idle / 10 * 9), POOL_SHORT);
+        expect_growth_refused(pool, &before, idle, "pool");
+        assert_int_equal(loch_error_get()->status, LOCH_E_FRAGMENTED);
+        CHECK_FAILS_SET(loch_pool_resize_growable(pool, grown, MIB + idle + 2 * MIB), POOL_SHORT);
+        expect_growth_refused(pool, &before, idle, i ? loch_device_get_name(device) : "pool");
+        assert_int_equal(loch_error_get()->missing_bytes, 2 * MIB);
+        request.bytes = idle / 10 * 9;
+        request.timeout_ns = 20000000;
+        before = pool_info(pool);
+        CHECK_FAILS_SET(loch_pool_alloc_growable(pool, 64 * MIB, &request, &none), POOL_SHORT);
+        expect_growth_refused(pool, &before, idle, "pool");
+        assert_true(loch_error_get()->attempts > 1);
+        CHECK_OK(loch_pool_resize_growable(pool, grown, 3 * MIB)); /* whole handles are free for that */
+        for (size_t b = 0; b < count; b++)
+            CHECK_OK(loch_free(pool, blocks[b]));
+        CHECK_OK(loch_free(pool, grown));
         pool_end_sim(pool, device);
     }
 }
@@ -410,6 +587,9 @@ int main(void)
         POOL_TEST(a_growth_that_can_never_fit_changes_nothing),
         POOL_TEST(a_request_that_does_not_fit_now_takes_and_costs_no_memory),
         POOL_TEST(blocks_beside_a_refused_one_hold_their_own_memory_alone),
+        POOL_TEST(a_waiting_request_on_the_cpu_creates_nothing),
+        POOL_TEST(free_segments_outlive_a_refusal),
+        POOL_TEST(a_growth_that_does_not_fit_now_takes_and_costs_no_memory),
         POOL_TEST(idle_memory_leaves_the_headroom_free),
         POOL_TEST(a_request_may_use_the_headroom),
         POOL_TEST(a_call_that_finds_the_device_full_gives_idle_memory_back),
