@@ -190,9 +190,26 @@ static void long_tensors_are_loaded_in_pieces(void **state)
         if (bed->has_data) assert_memory_equal(seen, data + 1 + 4 * first, bytes);
         loch_tensor_release(tensor);
     }
+    /* both at a time, on a stream; the file is closed while copies are queued */
+    static const char *const names[] = {"long", "gap"};
+    loch_tensor *both[2];
+    loch_stream *stream;
+    CHECK_OK(loch_stream_create(bed->device, NULL, &stream));
+    const loch_tensor_options ordered = {.size = sizeof ordered, .device = bed->device, .stream = stream};
+    CHECK_OK(loch_tensor_create(LOCH_F32, LOCH_SHAPE(BYTES / 4), &ordered, &both[0]));
+    CHECK_OK(loch_tensor_create(LOCH_U8, LOCH_SHAPE(1), &ordered, &both[1]));
+    const loch_safetensors_load_options queued = {.size = sizeof queued, .stream = stream};
+    CHECK_OK(loch_safetensors_copy_many(file, names, both, 2, &queued));
+    loch_safetensors_close(file);
+    for (int i = 0; i < 2; i++) {
+        const size_t bytes = loch_tensor_get_bytes(both[i]);
+        CHECK_OK(loch_tensor_read(both[i], seen, bytes, stream));
+        if (bed->has_data) assert_memory_equal(seen, data + !i, bytes);
+        loch_tensor_release(both[i]);
+    }
+    loch_stream_close(stream);
     free(seen);
     free(data);
-    loch_safetensors_close(file);
     test_end_defaults();
 }
 

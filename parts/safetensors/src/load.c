@@ -2,12 +2,13 @@
 /* Tensors out of a file: views of the mapping, copies of them or of parts, and parameters. */
 #include "common.h"
 #include "model.h"
+#include "pieces.h"
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Size of the pieces that a device is filled in, a multiple of all elements; and the least run that is worth it. */
-#define LOAD_PIECE ((size_t)32 << 20)
-#define LOAD_READ_MIN ((size_t)1 << 20)
+/* The fewest bytes for a device that are worth pinned memory. */
+#define LOAD_PIECES_MIN ((size_t)1 << 20)
 
 /* --- what is read --- */
 
@@ -138,43 +139,67 @@ static loch_status load_read_options(const loch_safetensors_load_options *given,
     return LOCH_OK;
 }
 
-/* Reads the run of a source into a contiguous tensor of a device, in pieces of host memory that the device copies from
- * fast. */
-static loch_status load_read_pieces(const load_source *source, loch_tensor *to)
+/* How a source gets into a tensor. */
+typedef enum load_way {
+    LOAD_READ,   /* read in place: the host has access */
+    LOAD_PIECES, /* read into pinned memory, which the device copies from */
+    LOAD_MAPPING /* copied from the mapping, by way of any conversion */
+} load_way;
+
+/* Returns whether pieces can be copied on a stream. No graph can hold the copies: the pieces go when the call ends. */
+static bool load_has_pieces(const loch_tensor *to, loch_stream *stream)
 {
-    const size_t element = loch_dtype_bytes(source->entry->type->dtype);
-    loch_tensor *row, *part;
-    loch_status status = LOCH_OK;
-    LOCH_RETURN(loch_tensor_view(to, LOCH_SHAPE(-1), &row));
-    for (size_t first = 0; status == LOCH_OK && first < source->bytes; first += LOAD_PIECE) {
-        const size_t left = source->bytes - first, bytes = left < LOAD_PIECE ? left : LOAD_PIECE;
-        load_source piece = *source;
-        piece.offset += first;
-        piece.bytes = bytes;
-        status = loch_tensor_slice(row, 0, (int64_t)(first / element), (int64_t)((first + bytes) / element), 1, &part);
-        if (status != LOCH_OK) break;
-        status = load_read(&piece, part, NULL);
-        loch_tensor_release(part);
-    }
-    loch_tensor_release(row);
-    return status;
+    loch_capture_info capture = {.size = sizeof capture};
+    if (!loch_tensor_get_device(to)) return false;
+    if (!stream) return true;
+    return loch_stream_get_device(stream) == loch_tensor_get_device(to) &&
+           loch_stream_query_capture(stream, &capture) == LOCH_OK && !capture.active;
 }
 
-/* Copies a source into a tensor of its shape. Reads the file if the bytes are in order, which is faster than a copy of
- * pages that are not mapped yet: for the host always, for a device if they are many and the call waits anyway.
- * Otherwise copies from the mapping. */
-static loch_status load_into(const load_source *source, loch_tensor *to, loch_stream *stream, loch_overflow overflow)
+/* Chooses the way of a source. Reading the file is faster than a copy of pages that are not mapped yet, but the bytes
+ * must be in order. */
+static load_way load_choose(const load_source *source, const loch_tensor *to, loch_stream *stream)
 {
     const bool is_plain = source->bytes && !source->is_scattered && loch_tensor_is_contiguous(to) &&
                           loch_tensor_get_dtype(to) == source->entry->type->dtype;
-    if (is_plain && loch_tensor_is_on_host(to)) return load_read(source, to, stream);
-    if (is_plain && !stream && source->bytes >= LOAD_READ_MIN) return load_read_pieces(source, to);
+    if (!is_plain) return LOAD_MAPPING;
+    if (loch_tensor_is_on_host(to)) return LOAD_READ;
+    return !load_is_swapped(source) && load_has_pieces(to, stream) ? LOAD_PIECES : LOAD_MAPPING;
+}
+
+static loch_status load_copy_mapped(const load_source *source, loch_tensor *to, loch_stream *stream,
+                                    loch_overflow overflow)
+{
     loch_tensor *from;
     LOCH_RETURN(load_tensor(source, source->entry->file->mapped, &from));
     const loch_tensor_copy_options copy = {.size = sizeof copy, .stream = stream, .overflow = overflow};
     const loch_status status = loch_tensor_copy(to, from, &copy);
     loch_tensor_release(from);
     return status;
+}
+
+static safetensors_target load_target(const load_source *source, loch_tensor *to)
+{
+    return (safetensors_target){
+        .file = source->entry->file, .offset = source->offset, .bytes = source->bytes, .tensor = to};
+}
+
+/* Fills targets on one device. Without a stream the call waits. */
+static loch_status load_targets(safetensors_target *targets, size_t count, loch_stream *stream)
+{
+    if (stream) return lochi_safetensors_pieces_load(targets, count, stream, LOCH_WAIT_QUEUED);
+    loch_device *device = loch_tensor_get_device(targets->tensor);
+    return lochi_safetensors_pieces_load(targets, count, loch_stream_get_default(device), LOCH_WAIT_END);
+}
+
+/* Copies a source into a tensor of its shape. */
+static loch_status load_into(const load_source *source, loch_tensor *to, loch_stream *stream, loch_overflow overflow)
+{
+    const load_way way = load_choose(source, to, stream);
+    if (way == LOAD_READ) return load_read(source, to, stream);
+    if (way == LOAD_MAPPING || source->bytes < LOAD_PIECES_MIN) return load_copy_mapped(source, to, stream, overflow);
+    safetensors_target target = load_target(source, to);
+    return load_targets(&target, 1, stream);
 }
 
 static loch_status load_new(const load_source *source, const loch_safetensors_load_options *how, loch_tensor **out)
@@ -222,6 +247,16 @@ static loch_status load_check_shape(const load_source *source, const loch_tensor
     return LOCH_OK;
 }
 
+/* Finds the source of a copy by its name, and checks it against the tensor. */
+static loch_status load_find_for(const loch_safetensors *file, const char *name,
+                                 const loch_safetensors_load_options *how, const loch_tensor *to, load_source *out)
+{
+    const safetensors_entry *entry;
+    LOCH_RETURN(lochi_safetensors_model_find(file, name, &entry));
+    LOCH_RETURN(load_find(entry, how, out));
+    return load_check_shape(out, to);
+}
+
 loch_status loch_safetensors_copy(const loch_safetensors *file, const char *name, loch_tensor *to,
                                   const loch_safetensors_load_options *options)
 {
@@ -229,13 +264,72 @@ loch_status loch_safetensors_copy(const loch_safetensors *file, const char *name
     if (!file || !name || !to)
         return SAFETENSORS_FAIL(INVALID, "copying from a safetensors file needs the file, a name and a tensor");
     loch_safetensors_load_options how;
-    const safetensors_entry *entry;
     load_source source;
     LOCH_RETURN(load_read_options(options, &how));
-    LOCH_RETURN(lochi_safetensors_model_find(file, name, &entry));
-    LOCH_RETURN(load_find(entry, &how, &source));
-    LOCH_RETURN(load_check_shape(&source, to));
+    LOCH_RETURN(load_find_for(file, name, &how, to, &source));
     return load_into(&source, to, how.stream, how.overflow);
+}
+
+/* --- many copies --- */
+
+/* Orders targets by device, file and place. */
+static int load_compare(const void *a, const void *b)
+{
+    const safetensors_target *one = a, *other = b;
+    const uintptr_t here = (uintptr_t)loch_tensor_get_device(one->tensor);
+    const uintptr_t there = (uintptr_t)loch_tensor_get_device(other->tensor);
+    if (here != there) return here < there ? -1 : 1;
+    if (one->file != other->file) return (uintptr_t)one->file < (uintptr_t)other->file ? -1 : 1;
+    return (one->offset > other->offset) - (one->offset < other->offset);
+}
+
+/* Fills all targets, one device after the other. */
+static loch_status load_all_targets(safetensors_target *targets, size_t count, loch_stream *stream)
+{
+    qsort(targets, count, sizeof *targets, load_compare);
+    for (size_t first = 0, end; first < count; first = end) {
+        loch_device *device = loch_tensor_get_device(targets[first].tensor);
+        for (end = first + 1; end < count && loch_tensor_get_device(targets[end].tensor) == device;)
+            end++;
+        LOCH_RETURN(load_targets(targets + first, end - first, stream));
+    }
+    return LOCH_OK;
+}
+
+static loch_status load_many(const loch_safetensors *file, const char *const *names, loch_tensor *const *to,
+                             size_t count, const loch_safetensors_load_options *how, safetensors_target *targets)
+{
+    load_source source;
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!names[i] || !to[i])
+            return SAFETENSORS_FAIL(INVALID, "tensor %zu of %zu to copy, or its name, is NULL", i, count);
+        LOCH_RETURN(load_find_for(file, names[i], how, to[i], &source));
+    }
+    for (size_t i = 0; i < count; i++) {
+        LOCH_RETURN(load_find_for(file, names[i], how, to[i], &source));
+        if (load_choose(&source, to[i], how->stream) == LOAD_PIECES)
+            targets[found++] = load_target(&source, to[i]);
+        else
+            LOCH_RETURN(load_into(&source, to[i], how->stream, how->overflow));
+    }
+    return load_all_targets(targets, found, how->stream);
+}
+
+loch_status loch_safetensors_copy_many(const loch_safetensors *file, const char *const *names, loch_tensor *const *to,
+                                       size_t count, const loch_safetensors_load_options *options)
+{
+    LOCHI_NOT_CANCELLED;
+    if (!file || (count && (!names || !to)))
+        return SAFETENSORS_FAIL(INVALID, "copying from a safetensors file needs the file, names and tensors");
+    loch_safetensors_load_options how;
+    LOCH_RETURN(load_read_options(options, &how));
+    if (!count) return LOCH_OK;
+    safetensors_target *targets = calloc(count, sizeof *targets);
+    if (!targets) return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for copies of %zu tensors", count);
+    const loch_status status = load_many(file, names, to, count, &how, targets);
+    free(targets);
+    return status;
 }
 
 /* --- parameters --- */

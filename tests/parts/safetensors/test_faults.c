@@ -75,11 +75,34 @@ FAULT(int, pthread_create, (pthread_t * out, const pthread_attr_t *how, void *(*
     } while (0)
 
 static char index_path[96];
+static loch_device *fault_device;
 
 static loch_status ignore(const loch_safetensors_info *info, void *user)
 {
     (void)info, (void)user;
     return LOCH_OK;
+}
+
+/* Loads onto a device in pieces: a tensor, and two at a time on a stream. */
+static loch_status run_device(const loch_safetensors *file)
+{
+    static const char *const names[] = {"odd", "long"};
+    loch_tensor *tensors[2] = {NULL};
+    loch_stream *stream = NULL;
+    loch_status status;
+    const loch_tensor_options there = {.size = sizeof there, .device = fault_device};
+    const loch_safetensors_load_options options = {.size = sizeof options, .memory = &there};
+    TRY(loch_safetensors_load(file, "odd", &options, &tensors[0]));
+    TRY(loch_safetensors_load(file, "long", &options, &tensors[1]));
+    TRY(loch_stream_create(fault_device, NULL, &stream));
+    const loch_safetensors_load_options queued = {.size = sizeof queued, .stream = stream};
+    TRY(loch_safetensors_copy_many(file, names, tensors, 2, &queued));
+    TRY(loch_stream_sync(stream));
+end:
+    loch_tensor_release(tensors[0]);
+    loch_tensor_release(tensors[1]);
+    loch_stream_close(stream);
+    return status;
 }
 
 /* Opens the file and the model, and loads in all ways. */
@@ -96,6 +119,7 @@ static loch_status run_load(const char *path)
     TRY(loch_safetensors_copy(file, "even", odd, NULL));
     loch_tensor_clear(&loaded);
     TRY(loch_safetensors_load(file, "long", NULL, &loaded));
+    TRY(run_device(file));
 end:
     if (status != LOCH_OK && !file) assert_null(view);
     loch_tensor_release(view);
@@ -162,16 +186,20 @@ static void a_failing_load_is_told(void **state)
 {
     (void)state;
     make_file();
+    CHECK_OK(loch_device_open("sim:256MiB", &fault_device));
     CHECK_OK(run_load(fixture_path)); /* makes default allocators */
     SWEEP(run_load(fixture_path), (void)0);
+    loch_device_release(fault_device);
 }
 
 static void a_failing_model_is_told(void **state)
 {
     (void)state;
     make_file();
+    CHECK_OK(loch_device_open("sim:256MiB", &fault_device));
     CHECK_OK(run_load(index_path));
     SWEEP(run_load(index_path), (void)0);
+    loch_device_release(fault_device);
 }
 
 /* Returns whether the file in the folder is the old one, and the only one. */

@@ -125,7 +125,9 @@ typedef struct loch_safetensors_load_options {
 } loch_safetensors_load_options;
 
 /** Loads a tensor, or a part of it along an axis, into new memory, converted to a type. Only the part is read from the
- *  file, by several threads if it is large. Works as loch_tensor_create and loch_tensor_copy do. E_NOT_FOUND: there is
+ *  file, by several threads if it is large. With memory of a device, one piece is read while others are copied; with a
+ *  stream, the call returns when the file is read and the copies are queued, and may wait for work that was queued on
+ *  the stream before. Works as loch_tensor_create and loch_tensor_copy do. E_NOT_FOUND: there is
  *  no tensor of that name. E_OUT_OF_RANGE: the part does not lie inside the tensor. E_UNSUPPORTED: as for
  *  loch_safetensors_acquire_tensor. E_CORRUPT: the file has become shorter. E_IO: it cannot be read.
  *  @param out  the caller's reference; give it back with loch_tensor_release. NULL on failure. */
@@ -138,6 +140,15 @@ LOCH_API LOCH_MUST_USE loch_status loch_safetensors_load(const loch_safetensors 
  *  the contents of `to` are then undefined. */
 LOCH_API LOCH_MUST_USE loch_status loch_safetensors_copy(const loch_safetensors *file, const char *name,
                                                          loch_tensor *to, const loch_safetensors_load_options *options);
+
+/** Copies `count` tensors of a file, each as loch_safetensors_copy does with the same options: for a device as one long
+ *  copy, in the order of the file, where neighbours in the file are read at once. Faster than a call for each tensor.
+ *  All names and shapes are checked before the first byte is written. The tensors must not overlap, and may lie on
+ *  several devices if no stream is given. Fails as loch_safetensors_copy does; the contents of all tensors are then
+ *  undefined. */
+LOCH_API LOCH_MUST_USE loch_status loch_safetensors_copy_many(const loch_safetensors *file, const char *const *names,
+                                                              loch_tensor *const *to, size_t count,
+                                                              const loch_safetensors_load_options *options);
 
 /** Loads parameters by their names, on all their seats, each seat its own part, and waits on the host. All names and
  *  types are looked up before the first parameter is loaded. The next parameter is read from the disk while one is
