@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Opening and closing. Processes race to make the file and to remove it: one that opens it takes the lock, and tries
  * again if the file was removed meanwhile. */
-#include "folder.h"
 #include "member.h"
 #include "sweep.h"
 #include "text.h"
@@ -36,17 +35,8 @@ static budget_head budget_make_head(const budget_file *file, const loch_budget_o
 static loch_status budget_make(budget_file *file, const loch_budget_options *options)
 {
     const budget_head head = budget_make_head(file, options);
-    char folder[64];
-    lochi_budget_folder_path(folder, sizeof folder);
-    const size_t length = strlen(folder);
-    const bool is_ours = !strncmp(file->path, folder, length) && file->path[length] == '/';
-    if (is_ours) {
-        const loch_status status = lochi_budget_folder_make();
-        if (status != LOCH_OK) return status;
-        lochi_budget_sweep(file->path);
-    }
-    const loch_status status = lochi_budget_file_make(file, &head);
-    return status == LOCH_E_NOT_FOUND && is_ours ? LOCH_E_EXISTS : status;
+    if (file->is_placed) lochi_budget_sweep(file->name);
+    return lochi_budget_file_make(file, &head);
 }
 
 static void budget_fill_seat(const loch_budget *budget, budget_slot *slot)

@@ -39,7 +39,6 @@ static bool file_name_is_valid(const char *name)
 
 loch_status lochi_budget_file_begin(budget_file *file, const char *name)
 {
-    char folder[64];
     memset(file, 0, sizeof *file);
     file->fd = -1;
     pthread_mutex_init(&file->mutex, NULL);
@@ -58,10 +57,15 @@ loch_status lochi_budget_file_begin(budget_file *file, const char *name)
         return loch_error_set(LOCH_E_INVALID, NULL, 0,
                               "\"%.60s\" is not the name of a budget: up to 47 letters, digits, '.', '_' and '-'",
                               name);
-    lochi_budget_folder_path(folder, sizeof folder);
-    snprintf(file->path, sizeof file->path, "%s/%s" BUDGET_SUFFIX, folder, name);
+    file->is_placed = true;
     snprintf(file->name, sizeof file->name, "%s", name);
     return LOCH_OK;
+}
+
+/* Sets the path of a name in a folder. */
+static void file_place(budget_file *file, const char *folder)
+{
+    snprintf(file->path, sizeof file->path, "%s/%s" BUDGET_SUFFIX, folder, file->name);
 }
 
 void lochi_budget_file_end(budget_file *file)
@@ -118,7 +122,7 @@ static loch_status file_map(budget_file *file)
     return LOCH_OK;
 }
 
-loch_status lochi_budget_file_open(budget_file *file)
+static loch_status file_open_path(budget_file *file)
 {
     file->fd = open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (file->fd < 0) return file_fail(file, "open");
@@ -126,6 +130,31 @@ loch_status lochi_budget_file_open(budget_file *file)
     if (status == LOCH_OK) status = file_map(file);
     if (status != LOCH_OK) lochi_budget_file_close(file);
     return status;
+}
+
+loch_status lochi_budget_file_open(budget_file *file)
+{
+    if (!file->is_placed) return file_open_path(file);
+    loch_status status = LOCH_E_NOT_FOUND;
+    size_t usable = 0;
+    for (size_t i = 0; i < BUDGET_FOLDERS; i++) {
+        char folder[BUDGET_FOLDER_BYTES];
+        const loch_status there = lochi_budget_folder_path(i, folder);
+        if (there == LOCH_E_NOT_FOUND) continue;
+        loch_status found = there == LOCH_OK ? lochi_budget_folder_check(folder) : there;
+        usable += found == LOCH_OK || found == LOCH_E_NOT_FOUND;
+        if (found == LOCH_OK) {
+            file_place(file, folder);
+            found = file_open_path(file);
+            if (found != LOCH_E_NOT_FOUND) return found;
+        }
+        if (found == LOCH_E_INVALID)
+            status = found; /* the folder of another user: its sentence stays */
+        else if (found != LOCH_E_NOT_FOUND)
+            return found;
+    }
+    if (status == LOCH_E_INVALID && !usable) return status;
+    return loch_error_set(LOCH_E_NOT_FOUND, NULL, 0, "there is no budget \"%s\" of this user", file->name);
 }
 
 void lochi_budget_file_close(budget_file *file)
@@ -151,7 +180,7 @@ static loch_status file_make_unnamed(budget_file *file)
     return file_fail(file, "make");
 }
 
-loch_status lochi_budget_file_make(budget_file *file, const budget_head *head)
+static loch_status file_make_path(budget_file *file, const budget_head *head)
 {
     char own[32];
     loch_status status = file_make_unnamed(file);
@@ -167,6 +196,26 @@ loch_status lochi_budget_file_make(budget_file *file, const budget_head *head)
     return status;
 }
 
+loch_status lochi_budget_file_make(budget_file *file, const budget_head *head)
+{
+    if (!file->is_placed) return file_make_path(file, head);
+    loch_status status = LOCH_E_NOT_FOUND;
+    for (size_t i = 0; i < BUDGET_FOLDERS; i++) {
+        char folder[BUDGET_FOLDER_BYTES];
+        const loch_status there = lochi_budget_folder_path(i, folder);
+        if (there == LOCH_E_NOT_FOUND) continue;
+        status = there == LOCH_OK ? lochi_budget_folder_make(folder) : there;
+        if (status == LOCH_OK) {
+            file_place(file, folder);
+            status = file_make_path(file, head);
+            if (status == LOCH_E_NOT_FOUND) return LOCH_E_EXISTS; /* the folder went meanwhile */
+        }
+        const bool is_unusable = status == LOCH_E_INVALID || status == LOCH_E_UNSUPPORTED || status == LOCH_E_IO;
+        if (!is_unusable) return status; /* otherwise the next folder: others look there too */
+    }
+    return status;
+}
+
 bool lochi_budget_file_is_named(const budget_file *file)
 {
     struct stat named, own;
@@ -176,12 +225,9 @@ bool lochi_budget_file_is_named(const budget_file *file)
 
 void lochi_budget_file_unlink(const budget_file *file)
 {
-    char folder[64];
     if (!lochi_budget_file_is_named(file)) return;
     (void)unlink(file->path);
-    lochi_budget_folder_path(folder, sizeof folder);
-    const size_t length = strlen(folder);
-    if (!strncmp(file->path, folder, length) && file->path[length] == '/') (void)rmdir(folder); /* if it is empty */
+    lochi_budget_folder_remove(file->path);
 }
 
 /* --- locks --- */

@@ -12,21 +12,24 @@ typedef struct budget_file {
     int fd; /* -1 for none; changed by open, close and forks only */
     char path[512];
     char name[BUDGET_NAME_BYTES]; /* for people: the last part of the path */
+    bool is_placed;               /* a name without a path: the library chooses the folder, when it opens or makes it */
     pthread_mutex_t mutex;        /* one thread of this process has the file's lock */
     char *page;                   /* the start of the file, for the kernel to sleep on; never dereferenced */
 } budget_file;
 
-/* Makes a file that is not open. Sets its path; E_INVALID if the name is not valid. */
+/* Makes a file that is not open. Sets its path, or its name if it has no path. E_INVALID: the name is not valid. */
 loch_status lochi_budget_file_begin(budget_file *file, const char *name);
 
 /* Ends a file, and closes it if it is open. */
 void lochi_budget_file_end(budget_file *file);
 
-/* Opens the file. E_NOT_FOUND if there is none. Checks its owner, its size and its head. */
+/* Opens the file. Looks for a name in all folders of this user and sets the path. Checks the owner, the size and the
+ * head. E_NOT_FOUND: there is none. E_INVALID: a folder that might have it belongs to another user, and no other folder
+ * can be used. */
 loch_status lochi_budget_file_open(budget_file *file);
 
-/* Makes the file with these contents, complete from the moment that it has its name. E_EXISTS: another process was
- * first. Leaves the file open. */
+/* Makes the file with these contents, complete from the moment that it has its name; without a path in the first folder
+ * that can be used. E_EXISTS: another process was first, or removed the folder. Leaves the file open. */
 loch_status lochi_budget_file_make(budget_file *file, const budget_head *head);
 
 void lochi_budget_file_close(budget_file *file);
@@ -44,7 +47,7 @@ loch_status lochi_budget_file_read_head(const budget_file *file, budget_head *he
 loch_status lochi_budget_file_read(const budget_file *file, size_t place, void *data, size_t bytes);
 loch_status lochi_budget_file_write(const budget_file *file, size_t place, const void *data, size_t bytes);
 
-/* Removes the name of the file if it still leads to this file, and the default folder if it is empty. */
+/* Removes the name of the file if it still leads to this file, and the folder in /dev/shm if it is empty. */
 void lochi_budget_file_unlink(const budget_file *file);
 
 /* Tells whether the name still leads to this file. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The budgets of this user: all files with the right ending in one folder. */
+/* The budgets of this user: all files with the right ending in their folders. */
 #include "sweep.h"
 #include "folder.h"
 #include "state.h"
@@ -38,26 +38,41 @@ static bool sweep_one(const char *path)
     return is_gone;
 }
 
-static loch_status sweep_walk(const char *except, loch_budget_visitor *visitor, void *user)
+/* Leaves out the budget named `except`; NULL for none. */
+static loch_status sweep_walk_folder(const char *folder, const char *except, loch_budget_visitor *visitor, void *user)
 {
-    char folder[64], path[sizeof folder + sizeof((struct dirent *)0)->d_name + 1];
+    char path[BUDGET_FOLDER_BYTES + sizeof((struct dirent *)0)->d_name + 1];
     struct dirent **entries;
     loch_status status = LOCH_OK;
-    lochi_budget_folder_path(folder, sizeof folder);
+    const size_t length = except ? strlen(except) : 0;
     const int count = scandir(folder, &entries, sweep_choose, alphasort);
     for (int i = 0; i < count; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        const char *name = entries[i]->d_name;
+        const bool is_excepted = except && !strncmp(name, except, length) && !strcmp(name + length, BUDGET_SUFFIX);
+        snprintf(path, sizeof path, "%s/%s", folder, name);
         free(entries[i]);
-        if (status != LOCH_OK || (except && !strcmp(path, except)) || sweep_one(path)) continue;
+        if (status != LOCH_OK || is_excepted || sweep_one(path)) continue;
         if (visitor) status = visitor(path, user);
     }
     if (count >= 0) free(entries);
     return status;
 }
 
-void lochi_budget_sweep(const char *path)
+/* Folders of other users are left out. */
+static loch_status sweep_walk(const char *except, loch_budget_visitor *visitor, void *user)
 {
-    (void)sweep_walk(path, NULL, NULL);
+    for (size_t i = 0; i < BUDGET_FOLDERS; i++) {
+        char folder[BUDGET_FOLDER_BYTES];
+        if (lochi_budget_folder_path(i, folder) != LOCH_OK || lochi_budget_folder_check(folder) != LOCH_OK) continue;
+        const loch_status status = sweep_walk_folder(folder, except, visitor, user);
+        if (status != LOCH_OK) return status;
+    }
+    return LOCH_OK;
+}
+
+void lochi_budget_sweep(const char *except)
+{
+    (void)sweep_walk(except, NULL, NULL);
 }
 
 loch_status loch_budget_walk(loch_budget_visitor *visitor, void *user)

@@ -273,6 +273,17 @@ static loch_status find_path(const char *path, void *user)
     return LOCH_OK;
 }
 
+/* Writes the path of a budget of this user: where the first folder has it, or in the second one. */
+static void find_file(const char *name, char *out, size_t bytes)
+{
+    const char *run = getenv("XDG_RUNTIME_DIR");
+    if (run)
+        snprintf(out, bytes, "%s/loch/%s.budget", run, name);
+    else
+        snprintf(out, bytes, "/run/user/%ld/loch/%s.budget", (long)geteuid(), name);
+    if (access(out, F_OK) != 0) snprintf(out, bytes, "/dev/shm/loch-%ld/%s.budget", (long)geteuid(), name);
+}
+
 static void names_lie_in_the_folder_of_the_user(void **state)
 {
     (void)state;
@@ -293,6 +304,106 @@ static void names_lie_in_the_folder_of_the_user(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
+/* Makes a folder for XDG_RUNTIME_DIR, and sets the variable. */
+static void runtime_begin(char *folder, size_t bytes, mode_t mode)
+{
+    snprintf(folder, bytes, "/tmp/loch-runtime-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chmod(folder, mode), 0);
+    assert_int_equal(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+}
+
+static void runtime_end(const char *folder)
+{
+    char inside[96];
+    snprintf(inside, sizeof inside, "%s/loch", folder);
+    (void)rmdir(inside);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
+}
+
+/* A budget is made in the folder of the session, if only this user can enter that. */
+static void the_folder_of_the_session_comes_first(void **state)
+{
+    (void)state;
+    char name[48], folder[64];
+    loch_budget *budget, *again;
+    snprintf(name, sizeof name, "run-%ld", (long)getpid());
+    runtime_begin(folder, sizeof folder, 0700);
+    CHECK_OK(loch_budget_open(name, &join, &budget));
+    assert_int_equal(strncmp(loch_budget_get_path(budget), folder, strlen(folder)), 0);
+    CHECK_OK(loch_budget_open(name, NULL, &again));
+    assert_string_equal(loch_budget_get_path(budget), loch_budget_get_path(again));
+    assert_int_equal(budget_info(again).processes, 2);
+    loch_budget_close(again);
+    char path[512];
+    snprintf(path, sizeof path, "%s", loch_budget_get_path(budget));
+    const char *wanted = path;
+    CHECK_OK(loch_budget_walk(find_path, &wanted));
+    assert_null(wanted);
+    loch_budget_close(budget);
+    assert_int_equal(access(path, F_OK), -1);
+    CHECK_FAILS(loch_budget_open(name, NULL, &again), NOT_FOUND);
+    runtime_end(folder);
+    runtime_begin(folder, sizeof folder, 0755); /* others can enter it */
+    CHECK_OK(loch_budget_open(name, &join, &budget));
+    assert_int_not_equal(strncmp(loch_budget_get_path(budget), folder, strlen(folder)), 0);
+    loch_budget_close(budget);
+    runtime_end(folder);
+}
+
+/* A process that was started without the variable has made the budget: one with it finds the same. */
+static void both_folders_are_looked_in(void **state)
+{
+    (void)state;
+    char name[48], folder[64];
+    loch_budget *before, *budget;
+    snprintf(name, sizeof name, "both-%ld", (long)getpid());
+    assert_int_equal(setenv("XDG_RUNTIME_DIR", "/no/such/folder", 1), 0);
+    CHECK_OK(loch_budget_open(name, &join, &before));
+    runtime_begin(folder, sizeof folder, 0700);
+    CHECK_OK(loch_budget_open(name, &join, &budget));
+    assert_string_equal(loch_budget_get_path(before), loch_budget_get_path(budget));
+    assert_int_equal(budget_info(budget).processes, 2);
+    loch_budget_close(budget);
+    loch_budget_close(before);
+    runtime_end(folder);
+}
+
+/* Root has made the folder of another user in /dev/shm. It is refused by name, with its owner and what helps; in a
+ * session with a folder of its own it does not matter. */
+static void a_folder_of_another_user_does_not_block(void **state)
+{
+    (void)state;
+    char name[48], folder[64], shared[64];
+    loch_budget *budget;
+    const uid_t other = 60000 + (uid_t)(getpid() % 5000); /* no other test is this user */
+    if (geteuid() != 0) skip();                           /* only root can be another user */
+    snprintf(name, sizeof name, "foreign-%ld", (long)getpid());
+    snprintf(shared, sizeof shared, "/dev/shm/loch-%ld", (long)other);
+    assert_int_equal(mkdir(shared, 0700), 0);
+    const pid_t child = fork();
+    if (!child) {
+        if (setgid(other) != 0 || setuid(other) != 0) _exit(1);
+        assert_int_equal(setenv("XDG_RUNTIME_DIR", "/no/such/folder", 1), 0);
+        CHECK_FAILS(loch_budget_open(name, &join, &budget), INVALID);
+        assert_non_null(strstr(loch_error_get()->sentence, shared));
+        assert_non_null(strstr(loch_error_get()->sentence, "it belongs to user 0"));
+        assert_non_null(strstr(loch_error_get()->sentence, "set XDG_RUNTIME_DIR"));
+        CHECK_FAILS(loch_budget_open(name, NULL, &budget), INVALID);
+        runtime_begin(folder, sizeof folder, 0700);
+        CHECK_OK(loch_budget_open(name, &join, &budget));
+        assert_int_equal(strncmp(loch_budget_get_path(budget), folder, strlen(folder)), 0);
+        loch_budget_close(budget);
+        runtime_end(folder);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(rmdir(shared), 0);
+    assert_int_equal(status, 0);
+}
+
 /* Files of processes that have all died go when a process opens a budget of another name, or lists them. */
 static void files_of_the_dead_are_swept(void **state)
 {
@@ -309,7 +420,7 @@ static void files_of_the_dead_are_swept(void **state)
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_int_equal(status, 0);
-        snprintf(path, sizeof path, "/dev/shm/loch-%ld/%s.budget", (long)geteuid(), name);
+        find_file(name, path, sizeof path);
         if (access(path, F_OK) != 0) continue; /* a test that runs at the same time has swept it */
         const char *wanted = path;
         loch_budget *live = NULL;
@@ -335,6 +446,9 @@ int main(void)
         cmocka_unit_test(a_file_that_is_overwritten_gives_errors),
         cmocka_unit_test(a_lock_that_is_not_given_back_is_named),
         cmocka_unit_test(names_lie_in_the_folder_of_the_user),
+        cmocka_unit_test(the_folder_of_the_session_comes_first),
+        cmocka_unit_test(both_folders_are_looked_in),
+        cmocka_unit_test(a_folder_of_another_user_does_not_block),
         cmocka_unit_test(files_of_the_dead_are_swept),
     };
     return cmocka_run_group_tests(tests, budget_begin, budget_end);

@@ -63,12 +63,13 @@ typedef struct loch_budget_options {
 /** Opens a budget, and makes it if it does not exist.
  *
  *  E_NOT_FOUND: it does not exist, and no total is given or access is LOCH_BUDGET_LOOK. E_EXISTS: it has another total
- *  than the one given. E_INVALID: the name is not valid, or the file belongs to another user or may be read by others.
- *  E_UNSUPPORTED: the file was made by another version of the library, or its file system has no unnamed files.
- *  E_CORRUPT: the file is not a budget. E_LIMIT: the budget has no free seat. E_BUSY: another process holds the lock
- *  of the file and does not go on. E_HOST_MEMORY, E_IO. Any thread.
- *  @param name  up to 47 letters, digits and `.`, `_`, `-`, for a file of this user in /dev/shm/loch-UID; or a path,
- *               with a '/' in it
+ *  than the one given. E_INVALID: the name is not valid, or the file or its folder belongs to another user or is open
+ *  to others. E_UNSUPPORTED: the file was made by another version of the library, or its file system has no unnamed
+ *  files. E_CORRUPT: the file is not a budget. E_LIMIT: the budget has no free seat. E_BUSY: another process holds the
+ *  lock of the file and does not go on. E_HOST_MEMORY, E_IO. Any thread.
+ *  @param name  up to 47 letters, digits and `.`, `_`, `-`, for a file in a folder of this user; or a path, with a '/'
+ *               in it. A name is looked for in $XDG_RUNTIME_DIR/loch (/run/user/UID/loch without the variable) and in
+ *               /dev/shm/loch-UID, and made in the first of them that belongs to this user alone
  *  @param out   owned by the caller; give it back with loch_budget_close. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_budget_open(const char *name, const loch_budget_options *options,
                                                     loch_budget **out);
@@ -102,7 +103,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_budget_get_info(loch_budget *budget, loc
 /** Receives the path of one budget. A return value other than LOCH_OK ends the walk and becomes its result. */
 typedef loch_status loch_budget_visitor(const char *path, void *user);
 
-/** Walks the budgets of this user in /dev/shm/loch-UID in order of name. Removes those that no process has open.
+/** Walks the budgets of this user, folder by folder, in order of name. Removes those that no process has open.
  *  Budgets that were opened by a path elsewhere are not found. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_budget_walk(loch_budget_visitor *visitor, void *user);
 
