@@ -243,7 +243,7 @@ static int pool_child(const tool_bench_options *options, size_t cases)
 
 static void pool_print_label(const peer_bench *bench, pool_case which)
 {
-    char text[64], bytes[32];
+    char text[64], bytes[32], name[TOOL_NAME_BYTES];
     if (which.kind == POOL_PAIR)
         snprintf(text, sizeof text, "pair %s", tool_format_bytes(which.number, bytes));
     else if (which.kind == POOL_RANDOM_LOG || which.kind == POOL_RANDOM_UNIFORM)
@@ -252,7 +252,7 @@ static void pool_print_label(const peer_bench *bench, pool_case which)
         snprintf(text, sizeof text, "live %zu", which.number);
     else {
         const char *path = bench->options->traces[which.number], *slash = strrchr(path, '/');
-        snprintf(text, sizeof text, "trace %.40s", slash ? slash + 1 : path);
+        snprintf(text, sizeof text, "trace %.40s", tool_format_name(slash ? slash + 1 : path, name));
     }
     printf("%-26s", text);
 }

@@ -135,10 +135,11 @@ static void report_programs(const fleet_question *question)
            "compute");
     for (size_t i = 0; i < programs->count; i++) {
         const fleet_program *program = &programs->list[i];
-        char asked[32], alone[32], limit[32], compute[16] = "-";
+        char asked[32], alone[32], limit[32], compute[16] = "-", name[TOOL_NAME_BYTES];
         if (program->entry->compute) snprintf(compute, sizeof compute, "%.1f %%", (double)program->entry->compute / 10);
-        printf("%-20s %8.4g %8.3f s %11s %11s %11s %8s\n", program->entry->name, question->demand->needs[i].weight,
-               (double)program->duration_ns / FLEET_NS, tool_format_bytes(program->alone.peak_requested, asked),
+        printf("%-20s %8.4g %8.3f s %11s %11s %11s %8s\n", tool_format_name(program->entry->name, name),
+               question->demand->needs[i].weight, (double)program->duration_ns / FLEET_NS,
+               tool_format_bytes(program->alone.peak_requested, asked),
                tool_format_bytes(program->alone.peak_reserved, alone), tool_format_bytes(program->limit_bytes, limit),
                compute);
     }

@@ -12,6 +12,8 @@ static void json_quote(json_writer *json, const char *text)
             fprintf(json->file, "\\%c", *at);
         else if (*at < 0x20 || *at == 0x7f)
             fprintf(json->file, "\\u%04x", *at);
+        else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* U+009B begins a terminal's commands too */
+            fprintf(json->file, "\\u%04x", *++at);
         else
             fputc(*at, json->file);
     }

@@ -139,8 +139,8 @@ static void replay_print_driver(const trace_log *trace, const replay_result *res
 
 static void replay_print_text(const replay_command *command, const trace_log *trace, const replay_result *result)
 {
-    char text[32];
-    printf("%-18s %s\n", "trace", command->path);
+    char text[32], name[TOOL_NAME_BYTES];
+    printf("%-18s %s\n", "trace", tool_format_name(command->path, name));
     printf("%-18s %zu in %.3f s, %zu %s\n", "events", trace->events.count, (double)trace->duration_us / 1e6,
            trace->streams, trace->streams == 1 ? "stream" : "streams");
     printf("%-18s %s on %s\n", "allocator", command->allocator, command->device);

@@ -76,6 +76,22 @@ const char *tool_format_bytes(size_t bytes, char text[32])
     return text;
 }
 
+const char *tool_format_name(const char *name, char text[TOOL_NAME_BYTES])
+{
+    size_t length = 0;
+    for (const unsigned char *at = (const unsigned char *)name; *at && length + sizeof "\\x1b" <= TOOL_NAME_BYTES;
+         at++) {
+        const bool is_pair = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 to U+009F in UTF-8 */
+        at += is_pair;
+        if (is_pair || *at < ' ' || *at == 127)
+            length += (size_t)snprintf(text + length, TOOL_NAME_BYTES - length, "\\x%02x", *at);
+        else
+            text[length++] = (char)*at;
+    }
+    text[length] = '\0';
+    return text;
+}
+
 const char *tool_format_rate(double bytes_per_second, char text[32])
 {
     static const char *const units[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};

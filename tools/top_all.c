@@ -16,16 +16,6 @@ typedef struct all_output {
     size_t budgets, failed;
 } all_output;
 
-/* Copies a text of another process without letters that a terminal obeys. */
-static const char *all_clean(const char *text, char out[64])
-{
-    size_t i = 0;
-    for (; i < 63 && text[i]; i++)
-        out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-    out[i] = '\0';
-    return out;
-}
-
 /* --- members --- */
 
 static loch_status all_member_json(const loch_budget_member_info *info, json_writer *json)
@@ -65,10 +55,10 @@ static const char *all_pressure(const loch_budget_member_info *info, char text[6
 static loch_status all_member(const loch_budget_member_info *info, void *user)
 {
     const all_output *out = user;
-    char name[64], program[64], pressure[64], bytes[5][32];
+    char name[TOOL_NAME_BYTES], program[TOOL_NAME_BYTES], pressure[64], bytes[5][32];
     if (out->json) return all_member_json(info, out->json);
     fprintf(out->file, "%9lld  %-15s  %-16s %11s %11s %11s %11s %11s  %s\n", (long long)info->pid,
-            all_clean(info->program, program), all_clean(info->name, name),
+            tool_format_name(info->program, program), tool_format_name(info->name, name),
             tool_format_bytes(info->minimum_bytes, bytes[0]), tool_format_bytes(info->limit_bytes, bytes[1]),
             tool_format_bytes(info->held_bytes, bytes[2]), tool_format_bytes(info->granted_bytes, bytes[3]),
             tool_format_bytes(info->borrowed_bytes, bytes[4]), all_pressure(info, pressure));
@@ -79,7 +69,7 @@ static loch_status all_member(const loch_budget_member_info *info, void *user)
 
 static void all_head(const all_output *out, const loch_budget_info *info, const char *path)
 {
-    char name[64], bytes[5][32];
+    char name[TOOL_NAME_BYTES], shown[TOOL_NAME_BYTES], bytes[5][32];
     if (out->json) {
         json_text(out->json, "name", info->name);
         json_number(out->json, "total_bytes", info->total_bytes);
@@ -91,7 +81,8 @@ static void all_head(const all_output *out, const loch_budget_info *info, const 
         json_number(out->json, "waiting", info->waiting);
         return;
     }
-    fprintf(out->file, "%sbudget %s  %s\n", out->budgets ? "\n" : "", all_clean(info->name, name), path);
+    fprintf(out->file, "%sbudget %s  %s\n", out->budgets ? "\n" : "", tool_format_name(info->name, name),
+            tool_format_name(path, shown));
     fprintf(out->file, "total %s, granted %s, held %s, promised %s, free %s; %zu %s in %zu %s, %zu waiting\n",
             tool_format_bytes(info->total_bytes, bytes[0]), tool_format_bytes(info->granted_bytes, bytes[1]),
             tool_format_bytes(info->held_bytes, bytes[2]), tool_format_bytes(info->promised_bytes, bytes[3]),
@@ -136,7 +127,7 @@ static loch_status all_budget(const char *path, void *user)
 static void all_process(const all_output *out, const top_figures *figures, pid_t pid, bool is_first)
 {
     uint64_t used = 0, reserved = 0;
-    char program[64], bytes[2][32];
+    char program[TOOL_NAME_BYTES], bytes[2][32];
     const char *last = strrchr(figures->program, '/');
     for (size_t i = 0; i < figures->allocators_count; i++) {
         const top_allocator *one = &figures->allocators[i];
@@ -158,7 +149,7 @@ static void all_process(const all_output *out, const top_figures *figures, pid_t
         fprintf(out->file, "%sprocesses with LOCH_TOP=on\n%9s  %-32s %11s %11s %11s\n", out->budgets ? "\n" : "", "PID",
                 "PROGRAM", "USED", "RESERVED", "ALLOCATORS");
     fprintf(out->file, "%9ld  %-32s %11s %11s %11zu\n", (long)pid,
-            all_clean(last ? last + 1 : figures->program, program), tool_format_bytes(used, bytes[0]),
+            tool_format_name(last ? last + 1 : figures->program, program), tool_format_bytes(used, bytes[0]),
             tool_format_bytes(reserved, bytes[1]), figures->allocators_count);
 }
 

@@ -41,11 +41,14 @@ static void fail_mend_end(char *sentence, size_t length)
     if (tail < wanted) sentence[length - 1 - tail] = '\0';
 }
 
-/* Replaces control characters by '?', so that the sentence stays on one line whatever a name or a file contains. */
+/* Replaces control characters by '?', so that the sentence stays on one line whatever a name or a file contains, and
+ * does not command a terminal: also U+0080 to U+009F, which are two bytes in UTF-8. */
 static void fail_keep_line(char *sentence)
 {
-    for (char *at = sentence; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 0x7f) *at = '?';
+    for (unsigned char *at = (unsigned char *)sentence; *at; at++) {
+        if (*at < ' ' || *at == 0x7f) *at = '?';
+        if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) at[0] = at[1] = '?';
+    }
 }
 
 loch_status loch_error_set(loch_status status, const char *driver, long driver_code, const char *format, ...)

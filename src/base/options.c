@@ -74,8 +74,9 @@ static const loch_option option_table[] = {
      "File for a snapshot of all memory, written when a request for memory fails in the end for the first time; %p is "
      "the process id; empty means none. Read at each such failure until the file was written."},
     {"read_mib", "LOCH_READ_MIB", "number", "4096",
-     "MiB that a compressed recording may have when it is unpacked, so that a small file cannot fill the memory; 0 "
-     "means no limit. Read when a recording is loaded."},
+     "MiB that a compressed recording may have when it is unpacked, so that a small file cannot fill the memory; the "
+     "default is at most a quarter of the memory that is available; 0 means no limit. Read when a recording is "
+     "loaded."},
     {"top", "LOCH_TOP", "switch", "off",
      "Whether `loch top` may look at the process, through a socket for its user alone. Read when the first allocator "
      "is "

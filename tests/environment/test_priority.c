@@ -14,8 +14,8 @@
 
 #define ORDINARY 2
 #define TRIMS 500
-#define MEAN_MS 50     /* of a trim. A single one may take longer if other processes want the processor */
-#define MOST_CPU_MS 50 /* that any trim may keep the processor; the kernel takes it away after 950 */
+#define MEAN_MS 10     /* of a trim. A single one may take longer if other processes want the processor */
+#define MOST_CPU_MS 10 /* that any trim may keep the processor; the kernel takes it away after 950 */
 
 static loch_allocator *pool;
 static atomic_bool is_over;

@@ -16,6 +16,7 @@
 
 #define FILE_CHUNK ((size_t)1 << 20)
 #define FILE_UNLIMITED UINT64_MAX
+#define FILE_DEFAULT_MIB 4096 /* of the option read_mib */
 
 static loch_status file_fail(const char *path, const char *reason)
 {
@@ -40,13 +41,27 @@ static const char *file_find_program(const char *path, int file)
     return NULL;
 }
 
-/* Reads the most bytes that a compressed file may have when it is unpacked. */
+/* Returns a quarter of the memory that the machine, or the group of processes, has left; unlimited if it is unknown. */
+static uint64_t file_quarter_of_memory(void)
+{
+    loch_device *host;
+    loch_memory_info memory = {.size = sizeof memory};
+    if (loch_device_open("cpu", &host) != LOCH_OK) return FILE_UNLIMITED;
+    const loch_status status = loch_device_calculate_memory(host, &memory);
+    loch_device_release(host);
+    return status == LOCH_OK && memory.free_bytes ? memory.free_bytes / 4 : FILE_UNLIMITED;
+}
+
+/* Reads the most bytes that a compressed file may have when it is unpacked. The default follows the machine. */
 static loch_status file_read_limit(uint64_t *out)
 {
     char value[LOCH_OPTION_VALUE_MAX];
     LOCH_RETURN(loch_option_get("read_mib", value));
     const unsigned long long mib = strtoull(value, NULL, 10);
     *out = mib && mib < FILE_UNLIMITED >> 20 ? (uint64_t)mib << 20 : FILE_UNLIMITED;
+    if (mib != FILE_DEFAULT_MIB) return LOCH_OK;
+    const uint64_t quarter = file_quarter_of_memory();
+    if (quarter < *out) *out = quarter;
     return LOCH_OK;
 }
 
