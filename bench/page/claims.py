@@ -115,10 +115,11 @@ def missing_programs(command, root):
             continue
         if not found and "{" not in word:
             yield f"the tree has no {word}"
-    for name in re.findall(r"\bloch bench ([a-z-]+)", command):
-        with open(os.path.join(root, "tools", "bench.c"), encoding="utf-8") as file:
-            if f'"{name}"' not in file.read():
-                yield f"there is no loch bench {name}"
+    for program, source in (("loch bench", "tools/bench.c"), ("build/bench/core", "bench/core/main.c")):
+        for name in re.findall(rf"(?:^|\s){program} ([a-z-]+)", command):
+            with open(os.path.join(root, source), encoding="utf-8") as file:
+                if f'{{"{name}",' not in file.read():
+                    yield f"there is no {program} {name}"
 
 
 def read_page(text):

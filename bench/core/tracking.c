@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench tracking`: measures what a tracking wrapper adds to a call.
+/* `core tracking`: measures what a tracking wrapper adds to a call.
  *
  * The wrapped allocator does almost nothing: each thread has a stack of addresses that are never touched, as if they
  * were on another device. So the difference is the cost of the wrapper. Calls without and with the wrapper alternate in
  * one run; the median of each counts. A repetition allocates all blocks and frees them, in the order of allocation or
  * shuffled. The stack hands out first what was freed last, so the allocations after a shuffled repetition are in
  * shuffled order too. Times are processor times of the threads, which other work on the machine disturbs less. */
-#include "json.h"
-#include "tool.h"
+#include "core.h"
+#include "tools/json.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -363,7 +363,7 @@ static bool bench_run(const char *device, bench_stock *stocks, loch_allocator *c
     return is_good;
 }
 
-int tool_bench_tracking(const tool_bench_options *options)
+int core_tracking(const tool_bench_options *options)
 {
     if (options->is_quick) {
         bench_repetitions = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench pinned`: measures pinned host memory.
+/* `core pinned`: measures pinned host memory.
  *
  * Time: how long it takes to pin a block and to give it back, beside cuMemHostAlloc and cuMemFreeHost. On CUDA devices
  * only; medians.
@@ -12,8 +12,8 @@
  *   in turn       one block after the other, from small to large and back, in one pool
  *   mixed         random sizes at one time
  *   replaced      random sizes, of which random ones are freed and replaced by other sizes */
-#include "json.h"
-#include "tool.h"
+#include "core.h"
+#include "tools/json.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -346,7 +346,7 @@ static loch_status pinned_open(pinned_bench *b, const char *device)
     return status == LOCH_OK ? loch_device_get_properties(b->device, &b->properties) : status;
 }
 
-int tool_bench_pinned(const tool_bench_options *options)
+int core_pinned(const tool_bench_options *options)
 {
     pinned_bench b = {.is_quick = options->is_quick};
     json_writer writer = {.file = stdout}, *json = options->is_json ? &writer : NULL;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench plan`: the time in which a pool plans a compaction, without the copies. A pool of ten thousand handles is
+/* `core plan`: the time in which a pool plans a compaction, without the copies. A pool of ten thousand handles is
  * filled with movable buffers, half of the bytes are freed at random, and the compaction is planned, for two kinds of
  * buffers and two goals. Nothing moves, so that every run plans the same compaction. */
-#include "json.h"
-#include "tool.h"
+#include "core.h"
+#include "tools/json.h"
 #include <loch/loch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,7 +182,7 @@ static loch_status plan_run(plan_bench *b, bool is_json)
     return status;
 }
 
-int tool_bench_plan(const tool_bench_options *options)
+int core_plan(const tool_bench_options *options)
 {
     plan_bench b = {.random = 7};
     loch_memory_info memory = {.size = sizeof memory};

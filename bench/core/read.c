@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench read`: measures how fast recordings are read, and how much memory that takes beside the size of the file.
+/* `core read`: measures how fast recordings are read, and how much memory that takes beside the size of the file.
  * Files are those of --trace, or a memory snapshot of PyTorch of 200 MB that is made for it: entries, stacks and texts
  * shared as Python's pickler shares them. Each file is read in a process of its own. */
-#include "json.h"
-#include "tool.h"
+#include "core.h"
+#include "tools/json.h"
 #include <errno.h>
 #include <loch/insight.h>
 #include <stdio.h>
@@ -279,7 +279,7 @@ static void read_print(const read_figures *figures, json_writer *json)
     json_close_object(json);
 }
 
-int tool_bench_read(const tool_bench_options *options)
+int core_read(const tool_bench_options *options)
 {
     json_writer json = {.file = stdout};
     const int rounds = options->is_quick ? 1 : READ_ROUNDS;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench threads`: measures how throughput grows with threads, through the pool and other allocators (peers.h).
+/* `core threads`: measures how throughput grows with threads, through the pool and other allocators (peers.h).
  *
  *   cycle     each thread keeps 8 blocks, and frees and replaces the oldest, many times
  *   hand      half of the threads allocate blocks; each hands them to another thread, which frees them
  *
  * An operation is an allocation and a free. Each thread is bound to its own processor if there are enough: to one of
  * each core first, then to the others. */
-#include "peers.h"
+#include "core.h"
+#include "tools/peers.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -325,7 +326,7 @@ static void threads_print_json(const peer_bench *bench, const threads_case *case
     json_close_object(&json);
 }
 
-int tool_bench_threads(const tool_bench_options *options)
+int core_threads(const tool_bench_options *options)
 {
     static peer_bench bench; /* static because it is large; the program runs once */
     threads_case cases[PEER_CASES_MAX] = {{0}};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench share`: measures how long it takes to share a buffer with another process.
+/* `core share`: measures how long it takes to share a buffer with another process.
  *
  * The program runs itself again as the owner of the buffers (hidden option --as), and imports what that process offers.
  * Each round has a new buffer: it is offered, imported for the first time, imported again while it is mapped, and
  * released twice. The median of each step counts. */
-#include "json.h"
-#include "tool.h"
+#include "core.h"
+#include "tools/json.h"
 
 #include <loch/share.h>
 #include <stdio.h>
@@ -101,7 +101,7 @@ static pid_t share_start(const char *device, int *socket)
     if (owner == 0) {
         const int copy = dup(ends[1]); /* without the flag that closes it */
         snprintf(as, sizeof as, "%d", copy);
-        execl("/proc/self/exe", "loch", "bench", "share", "--device", device, "--as", as, (char *)NULL);
+        execl("/proc/self/exe", tool_program, "share", "--device", device, "--as", as, (char *)NULL);
         _exit(127);
     }
     close(ends[1]);
@@ -206,7 +206,7 @@ static void share_print(loch_device *device, int rounds, bool is_json, uint64_t 
     }
 }
 
-int tool_bench_share(const tool_bench_options *options)
+int core_share(const tool_bench_options *options)
 {
     if (options->as) return share_own(options->device, atoi(options->as));
     uint64_t rows[SHARE_CASES][SHARE_STEPS];

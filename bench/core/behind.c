@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench behind-driver`: measures whether a thread waits while another one is in the driver.
+/* `core behind-driver`: measures whether a thread waits while another one is in the driver.
  *
  * One thread frees and allocates blocks of 64 KiB to 8 MiB, log-uniform, in free mapped memory of a pool. All of its
  * requests have a tag, so each of them takes the pool's lock. It runs alone first. Then another thread allocates 1 GiB
@@ -7,8 +7,8 @@
  * each time. Each thread is bound to a processor of its own if there are enough.
  *
  * A live block lies in every handle of the first thread, so its memory neither moves nor goes back. */
-#include "json.h"
-#include "tool.h"
+#include "core.h"
+#include "tools/json.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -301,7 +301,7 @@ static void behind_print(const behind_bench *b, bool is_json, const behind_run *
     }
 }
 
-int tool_bench_behind(const tool_bench_options *options)
+int core_behind(const tool_bench_options *options)
 {
     behind_bench b = {.mapped = options->is_quick ? BEHIND_MAPPED_QUICK : BEHIND_MAPPED,
                       .requests = options->is_quick ? BEHIND_REQUESTS_QUICK : BEHIND_REQUESTS,

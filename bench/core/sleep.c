@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench sleep`: measures how fast a pool goes to sleep and wakes, and compares it with plain copies of as many
+/* `core sleep`: measures how fast a pool goes to sleep and wakes, and compares it with plain copies of as many
  * bytes between the same places.
  *
  * Contents are saved in host memory that was allocated before: pinned memory if the device has it. Sleep and plain
  * copies alternate in every repetition; the median of each counts. */
-#include "json.h"
-#include "tool.h"
+#include "core.h"
+#include "tools/json.h"
 
 #include <loch/loch.h>
 #include <loch/driver.h>
@@ -220,7 +220,7 @@ static void sleep_print(const sleep_bench *b, bool is_json, const sleep_times ro
     }
 }
 
-int tool_bench_sleep(const tool_bench_options *options)
+int core_sleep(const tool_bench_options *options)
 {
     sleep_bench b = {.repetitions = options->is_quick ? 1 : SLEEP_REPETITIONS};
     sleep_times rows[3];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench small`: measures how much memory small blocks of the host take, in the pool and in other allocators
+/* `core small`: measures how much memory small blocks of the host take, in the pool and in other allocators
  * (peers.h).
  *
  *   entries   24 to 64 bytes, like the entries of hash tables
@@ -8,7 +8,8 @@
  *
  * Each case fills the memory with live blocks, replaces random ones, frees a third, and reads how much memory of the
  * process is resident: bytes for each byte that is still requested. Every block is written. */
-#include "peers.h"
+#include "core.h"
+#include "tools/peers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -163,7 +164,7 @@ static void small_print_json(const peer_bench *bench)
     json_close_object(&json);
 }
 
-int tool_bench_small(const tool_bench_options *options)
+int core_small(const tool_bench_options *options)
 {
     static peer_bench bench; /* static because it is large; the program runs once */
     if (options->as) return small_child(options);

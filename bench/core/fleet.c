@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench fleet`: what it costs to simulate a device of a fleet, and whether that cost grows with the fleet.
+/* `core fleet`: what it costs to simulate a device of a fleet, and whether that cost grows with the fleet.
  *
  * The programs are the traces that are named, one a device, in turns. So a small and a large fleet run the same mix.
  * Every run is compared with `loch replay`. Small fleets run before and after the large one; their median counts. */
-#include "fleet_programs.h"
-#include "fleet_run.h"
-#include "json.h"
+#include "core.h"
+#include "tools/fleet_programs.h"
+#include "tools/fleet_run.h"
+#include "tools/json.h"
 #include <fcntl.h>
 #include <malloc.h>
 #include <sched.h>
@@ -230,13 +231,13 @@ static int fleet_bench_prepare(fleet_bench *bench, const tool_bench_options *opt
     return fleet_programs_measure(&bench->programs, &bench->kind, FLEET_FIT_ALONE, bench->workers);
 }
 
-int tool_bench_fleet(const tool_bench_options *options)
+int core_fleet(const tool_bench_options *options)
 {
     const bool is_simulated = !strncmp(options->device, "sim:", 4);
     fleet_bench bench = {.kind = {.device = is_simulated ? options->device : "sim:141GiB", .lag_ns = 2000000}};
     fleet_sample samples[2];
     if (!options->traces_count) {
-        if (options->is_json) return tool_misuse("bench", "fleet needs a --trace");
+        if (options->is_json) return tool_misuse(options->command, "fleet needs a --trace");
         puts("fleet runs traces: --trace FILE");
         return TOOL_DONE;
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench compact`: fills a pool with movable buffers of 1 to 64 MiB, frees half of them at random, and compacts
+/* `core compact`: fills a pool with movable buffers of 1 to 64 MiB, frees half of them at random, and compacts
  * the rest. Measures the rate of the moves, the rate of plain copies inside the device, and the largest block that fits
  * afterwards. */
-#include "json.h"
-#include "tool.h"
+#include "core.h"
+#include "tools/json.h"
 #include <loch/loch.h>
 #include <loch/driver.h>
 #include <loch/raw.h>
@@ -249,7 +249,7 @@ static loch_status compact_run(compact_bench *b, bool is_json)
     return status;
 }
 
-int tool_bench_compact(const tool_bench_options *options)
+int core_compact(const tool_bench_options *options)
 {
     compact_bench b = {.random = 7};
     loch_memory_info memory = {.size = sizeof memory};

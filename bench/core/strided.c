@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* `loch bench strided`: measures copies of tensors between layouts, types and devices, and compares them with a plain
+/* `core strided`: measures copies of tensors between layouts, types and devices, and compares them with a plain
  * copy of as many bytes between the same places: memcpy on the host, loch_copy with a device.
  *
  * The two alternate in every repetition; the median of each counts. Rows are padded by less than a cache line and by a
  * whole cache line. With rows of one line, a pad of one line doubles the memory traffic, and the ratio shows it. */
-#include "tool.h"
 
+#include "core.h"
 #include <loch/loch.h>
 #include <loch/driver.h>
 #include <loch/raw.h>
@@ -303,7 +303,7 @@ static size_t strided_room(const strided_bench *b)
     return b->is_quick ? (size_t)3 << 20 : (size_t)140 << 20;
 }
 
-int tool_bench_strided(const tool_bench_options *options)
+int core_strided(const tool_bench_options *options)
 {
     strided_bench b = {.is_json = options->is_json, .is_quick = options->is_quick};
     b.properties.size = sizeof b.properties;
