@@ -107,7 +107,7 @@ def missing_programs(command, root):
     for word in re.findall(r"[\w./-]+", command):
         if re.match(r"build/bench/", word):
             found = is_there(f"bench/{word[12:]}.c") or is_there(f"bench/{word[12:]}")
-        elif re.match(r"build/(tests|examples)/", word):
+        elif re.match(r"build/(tests|examples|apps)/", word):
             found = is_there(f"{word[6:]}.c") or is_there(word[6:])
         elif re.match(r"(bench|scripts|tests)/\w", word):
             found = is_there(word.rstrip(".") + "*")
