@@ -8,14 +8,14 @@ PREFIX ?= /usr/local
 # CMake's own make, where there is no Ninja, must not inherit this one's flags.
 CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
 CACHE = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/loch
-CHECKED = unit|parts|embedder|contract|fault|stress|environment|fuzz|adapters|cpp|cli|examples|fake
+CHECKED = unit|parts|embedder|contract|fault|stress|environment|fuzz|adapters|cpp|cli|examples|apps|fake
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:
 # Every target is a command, none is a file.
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
-all: ## the library, the program and the examples, into build/lib, build/bin, build/examples
+all: ## the library, the program, the examples and the applications, into build/lib, build/bin, build/examples, build/apps
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 
@@ -55,13 +55,13 @@ check-memory: ## the tests under MemorySanitizer, with clang
 	@scripts/setup build memory
 	@scripts/configure $(BUILD)/msan -DCMAKE_C_COMPILER=clang -DLOCH_SANITIZE=memory -DLOCH_CMOCKA_DIR=$(CACHE)/memory
 	@$(CMAKE_BUILD) $(BUILD)/msan -j $(JOBS) --target all tests
-	@scripts/run-tests $(BUILD)/msan -j $(JOBS) -L 'unit|contract|stress|fuzz|adapters|cli|examples'
+	@scripts/run-tests $(BUILD)/msan -j $(JOBS) -L 'unit|contract|stress|fuzz|adapters|cli|examples|apps'
 
 arm64-test: ## the unit, contract, stress and fuzz tests built for arm64, under an emulator
 	@scripts/setup build arm64
 	@scripts/configure $(BUILD)/arm64 -DCMAKE_TOOLCHAIN_FILE=cmake/arm64.cmake -DLOCH_WERROR=ON -DLOCH_CMOCKA_DIR=$(CACHE)/arm64
 	@$(CMAKE_BUILD) $(BUILD)/arm64 -j $(JOBS) --target all tests
-	@scripts/run-tests $(BUILD)/arm64 -j $(JOBS) -L 'unit|contract|stress|fuzz|examples'
+	@scripts/run-tests $(BUILD)/arm64 -j $(JOBS) -L 'unit|contract|stress|fuzz|examples|apps'
 
 coverage: ## which lines the tests reach: a table for each file, failures that no test provokes, and build/coverage/html
 	@scripts/setup build test coverage
@@ -105,7 +105,7 @@ format: ## applies .clang-format to every C file
 gpu-test: ## the tests that need a GPU; a skip is a failure
 	@scripts/gpu-test $(BUILD) $(JOBS)
 
-ptx: ## writes the texts of the kernels again, parts/kernel/ptx and those of examples, with NVIDIA's compiler from PyPI
+ptx: ## writes the texts of the kernels again, parts/kernel/ptx and those of apps, with NVIDIA's compiler from PyPI
 	@scripts/setup ptx
 	@scripts/ptx
 
@@ -145,19 +145,19 @@ adapters-test: ## the adapters under the programs that they are made for; instal
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/adapters-test $(BUILD)
 
-demo-embedder: ## brings the model of examples/embedder into the cache (80 MB) and ranks sentences of the docs by meaning
+demo-embedder: ## brings the model of apps/embedder into the cache (80 MB) and ranks sentences of the docs by meaning
 	@scripts/setup build embedder
 	@scripts/configure $(BUILD)
-	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target examples_embedder
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target apps_embedder
 	@scripts/demo-embedder $(BUILD)
 
-embedder-test: ## examples/embedder with its real model: tokens, vectors, the program under ASan
+embedder-test: ## apps/embedder with its real model: tokens, vectors, the program under ASan
 	@scripts/setup build test embedder
 	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
-	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target examples_embedder embedder_tests
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target apps_embedder embedder_tests
 	@tests/embedder/run $(BUILD)
 
-bench-embedder: ## examples/embedder and ONNX Runtime on the CPU, in turns; installs ONNX Runtime into the cache the first time
+bench-embedder: ## apps/embedder and ONNX Runtime on the CPU, in turns; installs ONNX Runtime into the cache the first time
 	@scripts/setup build embedder-bench
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target bench_embedder
@@ -184,7 +184,7 @@ cmake-test: ## builds, installs and uses Loch with the oldest CMake that it acce
 browser-test: ## reports in a headless Chromium: what they draw, mouse, keyboard, screen readers
 	@scripts/setup build test browser
 	@scripts/configure $(BUILD) -DLOCH_WERROR=ON
-	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target loch_program examples_decoder browser.make_report
+	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS) --target loch_program apps_decoder browser.make_report
 	@tests/browser/run $(BUILD)
 
 bench: ## builds and runs the benchmarks

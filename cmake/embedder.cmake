@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: MIT
-# examples/embedder: its files are a library, because tests use them too, with two programs: main.c, and driver.c
+# apps/embedder: its files are a library, because tests use them too, with two programs: main.c, and driver.c
 # for the comparisons in bench/embedder.
 
-file(GLOB embedder_sources CONFIGURE_DEPENDS examples/embedder/*.c)
-list(REMOVE_ITEM embedder_sources ${PROJECT_SOURCE_DIR}/examples/embedder/main.c
-    ${PROJECT_SOURCE_DIR}/examples/embedder/driver.c)
-file(GLOB embedder_kernels CONFIGURE_DEPENDS examples/embedder/cpu_kernels*.c)
+file(GLOB embedder_sources CONFIGURE_DEPENDS apps/embedder/*.c)
+list(REMOVE_ITEM embedder_sources ${PROJECT_SOURCE_DIR}/apps/embedder/main.c
+    ${PROJECT_SOURCE_DIR}/apps/embedder/driver.c)
+file(GLOB embedder_kernels CONFIGURE_DEPENDS apps/embedder/cpu_kernels*.c)
 set_source_files_properties(${embedder_kernels} PROPERTIES COMPILE_OPTIONS -ffp-contract=fast) # a * b + c is one instruction
-set_source_files_properties(examples/embedder/cuda.c PROPERTIES
-    COMPILE_DEFINITIONS EMBEDDER_PTX="${PROJECT_SOURCE_DIR}/examples/embedder/kernels.ptx"
-    OBJECT_DEPENDS ${PROJECT_SOURCE_DIR}/examples/embedder/kernels.ptx)
+set_source_files_properties(apps/embedder/cuda.c PROPERTIES
+    COMPILE_DEFINITIONS EMBEDDER_PTX="${PROJECT_SOURCE_DIR}/apps/embedder/kernels.ptx"
+    OBJECT_DEPENDS ${PROJECT_SOURCE_DIR}/apps/embedder/kernels.ptx)
 
-add_library(examples_embedder_parts STATIC ${embedder_sources})
-set_target_properties(examples_embedder_parts PROPERTIES OUTPUT_NAME embedder
-    ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
+add_library(apps_embedder_parts STATIC ${embedder_sources})
+set_target_properties(apps_embedder_parts PROPERTIES OUTPUT_NAME embedder
+    ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/apps)
 # Programs choose between libloch.so and libloch.a.
-target_include_directories(examples_embedder_parts PRIVATE include parts/kernel/include parts/safetensors/include
-    INTERFACE examples/embedder)
-target_link_libraries(examples_embedder_parts PUBLIC Threads::Threads m ${CMAKE_DL_LIBS} PRIVATE loch_flags)
+target_include_directories(apps_embedder_parts PRIVATE include parts/kernel/include parts/safetensors/include
+    INTERFACE apps/embedder)
+target_link_libraries(apps_embedder_parts PUBLIC Threads::Threads m ${CMAKE_DL_LIBS} PRIVATE loch_flags)
 
-foreach(program IN ITEMS examples:main bench:driver)
+foreach(program IN ITEMS apps:main bench:driver)
     string(REGEX REPLACE "(.*):(.*)" "\\1;\\2" pair ${program})
     list(GET pair 0 folder)
     list(GET pair 1 file)
-    add_executable(${folder}_embedder examples/embedder/${file}.c)
+    add_executable(${folder}_embedder apps/embedder/${file}.c)
     set_target_properties(${folder}_embedder PROPERTIES
         OUTPUT_NAME embedder RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${folder})
-    target_link_libraries(${folder}_embedder PRIVATE examples_embedder_parts loch_kernel loch_safetensors loch_shared loch_flags)
+    target_link_libraries(${folder}_embedder PRIVATE apps_embedder_parts loch_kernel loch_safetensors loch_shared loch_flags)
 endforeach()

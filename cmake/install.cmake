@@ -9,15 +9,15 @@ set(LOCH_ZSH_COMPLETIONS ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRIN
 
 # Notes which folders an installation makes, before it makes them: scripts/uninstall removes those and no others.
 set(folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}
-    ${CMAKE_INSTALL_DOCDIR}/docs ${CMAKE_INSTALL_DOCDIR}/examples
+    ${CMAKE_INSTALL_DOCDIR}/docs ${CMAKE_INSTALL_DOCDIR}/examples ${CMAKE_INSTALL_DOCDIR}/apps
     ${CMAKE_INSTALL_MANDIR}/man1 ${CMAKE_INSTALL_MANDIR}/man3 ${CMAKE_INSTALL_MANDIR}/man7
     ${CMAKE_INSTALL_DATADIR}/bash-completion/completions ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
     ${LOCH_ZSH_COMPLETIONS})
-file(GLOB_RECURSE inner CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR} include/* docs/* examples/*)
+file(GLOB_RECURSE inner CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR} include/* docs/* examples/* apps/*)
 foreach(path IN LISTS inner)
     if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${path})
         string(REGEX REPLACE "^include" ${CMAKE_INSTALL_INCLUDEDIR} path ${path})
-        string(REGEX REPLACE "^(docs|examples)" "${CMAKE_INSTALL_DOCDIR}/\\1" path ${path})
+        string(REGEX REPLACE "^(docs|examples|apps)" "${CMAKE_INSTALL_DOCDIR}/\\1" path ${path})
         list(APPEND folders ${path})
     endif()
 endforeach()
@@ -73,7 +73,7 @@ install(FILES ${PROJECT_BINARY_DIR}/loch.pc ${pc_files}
 install(FILES LICENSE README.md SECURITY.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
     FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.svg" PATTERN "*.schema.json" PATTERN man EXCLUDE)
-install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR}
+install(DIRECTORY examples apps DESTINATION ${CMAKE_INSTALL_DOCDIR}
     FILES_MATCHING PATTERN "*.c" PATTERN "*.h" PATTERN "*.cpp" PATTERN "*.cu" PATTERN "*.ptx" PATTERN "*.py" PATTERN "*.md")
 
 # --- manual pages, written by the program that was built, and completion ---

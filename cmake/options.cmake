@@ -3,7 +3,7 @@
 # built unless it asks for more, and nothing here reaches that project: plain variables end with this folder.
 
 option(LOCH_PROGRAM "Build the loch program" ${PROJECT_IS_TOP_LEVEL})
-option(LOCH_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(LOCH_EXAMPLES "Build the examples, the applications and the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(LOCH_ADAPTERS "Build the adapters: loch_torch, loch_onnxruntime, loch_umf, loch_malloc" ${PROJECT_IS_TOP_LEVEL})
 option(LOCH_PYTHON "Build the Python package, where Python 3.11 and its headers are found" ${PROJECT_IS_TOP_LEVEL})
 option(LOCH_INSTALL "Add Loch to what is installed" ${PROJECT_IS_TOP_LEVEL})

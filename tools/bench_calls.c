@@ -4,8 +4,8 @@
  *
  * The times are those that the library measures around each driver call. Every call is made BENCH_SAMPLES times; the
  * median counts. `map` includes the `access` for its own device, so `access` is printed as 0. */
+#include "bench.h"
 #include "json.h"
-#include "tool.h"
 
 #include <stdio.h>
 #include <stdlib.h>

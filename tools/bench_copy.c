@@ -7,7 +7,7 @@
  * Small work is queued several times in a row, so that a repetition is long compared with the resolution of the clock.
  * At the end the cost of the queueing call itself is measured, with a copy so small that its duration does not
  * count. */
-#include "tool.h"
+#include "bench.h"
 
 #include <dlfcn.h>
 #include <loch/loch.h>

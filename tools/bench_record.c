@@ -8,8 +8,8 @@
  *
  * Every thread allocates and frees small blocks of its own, in one pool. Ways take turns in short samples, and the
  * median of a way counts, so that other load of the machine hits all of them. */
+#include "bench.h"
 #include "json.h"
-#include "tool.h"
 
 #include <pthread.h>
 #include <stdio.h>

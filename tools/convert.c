@@ -69,5 +69,5 @@ const tool_command tool_convert = {
     "  --format FORMAT    text (.trace), binary (.loch), torch (.pickle), chrome (.json),\n"
     "                     folded (.folded) or metrics (.prom)\n"
     "  --allocator NAME   only blocks of this allocator\n",
-    convert_run,
+    .run = convert_run,
 };

@@ -36,5 +36,5 @@ const tool_command tool_diff = {
     "Prints what differs between two recordings: peaks, fragmentation, what was live at the peaks by tag and call\n"
     "site, and driver calls. The largest differences come first.\n\n"
     "  --json   exact figures as one JSON object\n",
-    diff_run,
+    .run = diff_run,
 };

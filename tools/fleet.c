@@ -386,5 +386,5 @@ const tool_command tool_fleet = {
     "  --processes N      processes that simulate (default: one a processor); the result is the same for any number\n"
     "  --check            compares every run that had a device to itself with loch replay\n"
     "  --json             exact figures as one JSON object\n",
-    fleet_command_run,
+    .run = fleet_command_run,
 };

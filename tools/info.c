@@ -370,5 +370,6 @@ const tool_command tool_info = {
     "  --device DEVICE      only this device; may be repeated; simulated ones too\n"
     "  --json               as one JSON object\n"
     "  --options-markdown   the table of options, as docs/options.md holds it\n",
-    info_run,
+    .run = info_run,
+    .shows_options = true,
 };

@@ -117,7 +117,9 @@ static void peers_arguments(const peer_bench *bench, const char *name, char **ar
 {
     const tool_bench_options *options = bench->options;
     size_t count = 0;
-    const char *const start[] = {"loch", "bench", bench->name, "--as", name, "--device", options->device};
+    const char *const start[] = {bench->name, "--as", name, "--device", options->device};
+    arguments[count++] = (char *)tool_program;
+    if (*options->command) arguments[count++] = (char *)options->command;
     for (size_t i = 0; i < sizeof start / sizeof *start; i++)
         arguments[count++] = (char *)start[i];
     if (options->is_quick) arguments[count++] = "--quick";

@@ -10,8 +10,8 @@
 #ifndef LOCH_TOOL_PEERS_H
 #define LOCH_TOOL_PEERS_H
 
+#include "bench.h"
 #include "json.h"
-#include "tool.h"
 
 #include <stdlib.h>
 

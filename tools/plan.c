@@ -278,5 +278,5 @@ const tool_command tool_plan = {
     "  --check PATH      checks the plan in this file against FILE instead of making one\n"
     "  --svg FILE        draws the plan\n"
     "  --json            exact figures as one JSON object\n",
-    plan_run,
+    .run = plan_run,
 };

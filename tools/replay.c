@@ -239,5 +239,5 @@ const tool_command tool_replay = {
     "  --record FILE      records what the allocator does to a file for loch report, stats and convert\n"
     "  --allow-failures   exits with 0 although allocations could not be served; they are counted all the same\n"
     "  --json             figures as one JSON object\n",
-    replay_command_run,
+    .run = replay_command_run,
 };

@@ -40,5 +40,5 @@ const tool_command tool_stats = {
     "standard input.\n\n"
     "  --allocator NAME   only blocks of this allocator\n"
     "  --json             exact figures as one JSON object\n",
-    stats_run,
+    .run = stats_run,
 };

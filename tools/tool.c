@@ -8,12 +8,14 @@
 
 #define TOOL_SENTENCE_MAX 8192 /* two paths and some words */
 
+const char *tool_program = "loch";
+
 /* Prints a sentence with its head and end. A sentence can quote a file: control characters become question marks. */
 static void tool_say(char *sentence, const char *end)
 {
     for (char *at = sentence; *at; at++)
         if (iscntrl((unsigned char)*at)) *at = '?';
-    fprintf(stderr, "loch: %s%s\n", sentence, end);
+    fprintf(stderr, "%s: %s%s\n", tool_program, sentence, end);
 }
 
 int tool_fail(const char *format, ...)
@@ -34,7 +36,7 @@ int tool_misuse(const char *command, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
-    snprintf(hint, sizeof hint, " (try loch %s%s--help)", command, *command ? " " : "");
+    snprintf(hint, sizeof hint, " (try %s %s%s--help)", tool_program, command, *command ? " " : "");
     tool_say(sentence, hint);
     return TOOL_MISUSED;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Functions that the commands of the `loch` program share. Exit codes: 0 success, 1 failure, 2 wrong arguments; the
- * last two print one line on standard error. */
+/* Functions that the commands of the `loch` program share, and the program of bench/core. Exit codes: 0 success, 1
+ * failure, 2 wrong arguments; the last two print one line on standard error. */
 #ifndef LOCH_TOOL_H
 #define LOCH_TOOL_H
 
@@ -9,12 +9,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define TOOL_THREADS_MAX 256 /* of an option --threads */
+
 enum { TOOL_DONE = 0, TOOL_FAILED = 1, TOOL_MISUSED = 2 };
 
 /* One command: its name, a line for the list of commands, its help, and the function that runs it. */
 typedef struct tool_command {
     const char *name, *summary, *help;
     int (*run)(int count, char **arguments);
+    bool shows_options; /* runs also if a variable of the environment cannot be parsed, and shows what is wrong */
 } tool_command;
 
 extern const tool_command tool_info, tool_replay, tool_bench, tool_convert, tool_stats, tool_diff, tool_report,
@@ -22,6 +25,22 @@ extern const tool_command tool_info, tool_replay, tool_bench, tool_convert, tool
 
 /* Runs `loch complete`: prints the words that can stand in the place of the last of `words` (complete.c). */
 int tool_complete(const tool_command *const *commands, size_t commands_count, int count, char **words);
+
+/* Name of the program, for lines on standard error: "loch", unless main sets another one. */
+extern const char *tool_program;
+
+/* Makes the program end quietly when the reader of its output has gone, as in `loch stats FILE | head`, even if its
+ * parent ignores the signal. */
+void tool_end_with_pipe(void);
+
+/* Runs a command, or prints its help. What follows "--" is never an option. Returns its exit code. */
+int tool_run(const tool_command *command, int count, char **arguments);
+
+/* Writes what is left of standard output. Returns `code`, or TOOL_FAILED after a line on standard error. */
+int tool_end(int code);
+
+/* Returns whether an argument asks for help. */
+bool tool_is_help(const char *argument);
 
 /* Prints "loch: ..." on standard error; returns TOOL_FAILED. */
 int tool_fail(const char *format, ...) LOCH_PRINTF(1, 2);
@@ -86,68 +105,5 @@ void tool_steps_begin(const char *label, size_t total);
 void tool_steps_next(void);
 void tool_steps_hide(void);
 void tool_steps_end(void);
-
-#define TOOL_TRACES_MAX 16
-#define TOOL_NUMBERS_MAX 6
-#define TOOL_THREADS_MAX 256
-
-/* Options of a benchmark. */
-typedef struct tool_bench_options {
-    const char *device;
-    const char *traces[TOOL_TRACES_MAX]; /* names of trace files */
-    size_t traces_count;
-    size_t bytes[TOOL_NUMBERS_MAX], bytes_count;     /* threads: sizes of blocks */
-    size_t threads[TOOL_NUMBERS_MAX], threads_count; /* threads: numbers of threads */
-    bool is_hand_over;                               /* threads: only blocks that change threads */
-    const char *as; /* hidden: the allocator to measure, in a child process (peers.h); NULL otherwise */
-    bool is_json, is_quick;
-} tool_bench_options;
-
-/* Measures copies and fills on a device, and the driver's own calls. */
-int tool_bench_copy(const tool_bench_options *options);
-
-/* Measures the cost of driver calls on a device; the output is a cost table for simulated devices. */
-int tool_bench_calls(const tool_bench_options *options);
-
-/* Measures what a tracking wrapper adds to allocations and frees. */
-int tool_bench_tracking(const tool_bench_options *options);
-
-/* Measures allocations and frees through the pool and through other allocators. */
-int tool_bench_pool(const tool_bench_options *options);
-
-/* Measures how throughput grows with threads, for the pool and for other allocators. */
-int tool_bench_threads(const tool_bench_options *options);
-
-/* Measures the memory that small blocks of the host take, for the pool and for other allocators. */
-int tool_bench_small(const tool_bench_options *options);
-
-/* Measures copies of tensors between layouts, types and places, and plain copies of as many bytes. */
-int tool_bench_strided(const tool_bench_options *options);
-
-/* Measures the compaction of a pool that is half empty. */
-int tool_bench_compact(const tool_bench_options *options);
-
-/* Measures requests that a pool serves while another thread makes the driver map memory. */
-int tool_bench_behind(const tool_bench_options *options);
-/* Measures how fast recordings are read, and the memory that it takes. */
-int tool_bench_read(const tool_bench_options *options);
-
-/* Measures how long it takes to pin memory, and how much a pool of pinned memory holds. */
-int tool_bench_pinned(const tool_bench_options *options);
-
-/* Measures how long it takes to share a buffer with another process. */
-int tool_bench_share(const tool_bench_options *options);
-
-/* Measures how long a pool plans a compaction. */
-int tool_bench_plan(const tool_bench_options *options);
-
-/* Measures how fast a pool goes to sleep and wakes, and plain copies of as many bytes. */
-int tool_bench_sleep(const tool_bench_options *options);
-
-/* Measures what the recorder adds to allocations and frees. */
-int tool_bench_record(const tool_bench_options *options);
-
-/* Measures what a simulated device of `loch fleet` costs, in a small fleet and in a large one. */
-int tool_bench_fleet(const tool_bench_options *options);
 
 #endif

@@ -301,4 +301,4 @@ const tool_command tool_top = {
     "  --json         print the figures once, as JSON (docs/snapshot.schema.json; docs/budget.md for --all)\n"
     "  --interval S   seconds between two looks, 0.1 to 3600 (default 1)\n\n"
     "Keys: q quit, space pause, s another order. NO_COLOR turns colours off.\n",
-    top_run};
+    .run = top_run};

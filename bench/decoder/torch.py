@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""bench/decoder/torch.py [--batch N] [--positions N] [--dtype bf16|f32]: the decoder of examples/decoder with the shape 1.1b in PyTorch,
+"""bench/decoder/torch.py [--batch N] [--positions N] [--dtype bf16|f32]: the decoder of apps/decoder with the shape 1.1b in PyTorch,
 one step captured into a CUDA graph. Prints the time of a step in the words of the example, and the rate of a copy on the device.
 
 Weights are random. Queries, keys and values are one matrix, gate and up another. Caches have room for all positions, and attention

@@ -107,7 +107,7 @@ def missing_programs(command, root):
     for word in re.findall(r"[\w./-]+", command):
         if re.match(r"build/bench/", word):
             found = is_there(f"bench/{word[12:]}.c") or is_there(f"bench/{word[12:]}")
-        elif re.match(r"build/(tests|examples)/", word):
+        elif re.match(r"build/(tests|examples|apps)/", word):
             found = is_there(f"{word[6:]}.c") or is_there(word[6:])
         elif re.match(r"(bench|scripts|tests)/\w", word):
             found = is_there(word.rstrip(".") + "*")
@@ -115,10 +115,11 @@ def missing_programs(command, root):
             continue
         if not found and "{" not in word:
             yield f"the tree has no {word}"
-    for name in re.findall(r"\bloch bench ([a-z-]+)", command):
-        with open(os.path.join(root, "tools", "bench.c"), encoding="utf-8") as file:
-            if f'"{name}"' not in file.read():
-                yield f"there is no loch bench {name}"
+    for program, source in (("loch bench", "tools/bench.c"), ("build/bench/core", "bench/core/main.c")):
+        for name in re.findall(rf"(?:^|\s){program} ([a-z-]+)", command):
+            with open(os.path.join(root, source), encoding="utf-8") as file:
+                if f'{{"{name}",' not in file.read():
+                    yield f"there is no {program} {name}"
 
 
 def read_page(text):

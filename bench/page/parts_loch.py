@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Parts of the page that the `loch` program measures: `loch bench`, `loch replay`, and the instructions of small blocks.
+"""Parts of the page that Loch's own programs measure: `loch bench`, bench/core, `loch replay`, and the instructions of small blocks.
 
 A part is a function: it takes a runner and returns tables. Bars are those of docs/benchmarks.md."""
 import glob
@@ -56,7 +56,7 @@ def group(results, key, figure):
     return cases
 
 
-# --- loch bench, beside other allocators ---
+# --- loch bench and bench/core, beside other allocators ---
 
 @on_devices
 def pool(runner, device):
@@ -110,7 +110,7 @@ def small(runner):
     return [table]
 
 
-# --- loch bench, beside the driver or plain copies ---
+# --- loch bench and bench/core, beside the driver or plain copies ---
 
 @on_devices
 def copy(runner, device):

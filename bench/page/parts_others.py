@@ -121,9 +121,9 @@ def embedder(runner):
     python, folder = machine.environment_python("embedder-bench"), os.path.join(machine.CACHE, "embedder")
     program = os.path.join(runner.build, "bench", "embedder")
     if not python or not os.path.exists(os.path.join(folder, "version")):
-        raise Left("the model of examples/embedder is not installed (scripts/setup embedder-bench)")
+        raise Left("the model of apps/embedder is not installed (scripts/setup embedder-bench)")
     if not os.path.exists(program):
-        raise Left("examples/embedder was not built")
+        raise Left("apps/embedder was not built")
     with tempfile.TemporaryDirectory() as work:
         path = os.path.join(work, "figures.json")
         runner.run([python, runner.source("bench", "embedder", "cpu.py"), program, folder, "--json", path]

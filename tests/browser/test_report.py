@@ -139,7 +139,7 @@ class Report(unittest.TestCase):
 
     def test_a_recorded_program_has_the_figures_of_loch_stats(self):
         build, recording, page = os.environ['LOCH_BUILD'], report('decoder.loch'), report('decoder.html')
-        subprocess.run([os.path.join(build, 'examples', 'decoder')], env={**os.environ, 'LOCH_TRACE': recording}, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([os.path.join(build, 'apps', 'decoder')], env={**os.environ, 'LOCH_TRACE': recording}, check=True, stdout=subprocess.DEVNULL)
         program = os.path.join(build, 'bin', 'loch')
         subprocess.run([program, 'report', recording, '-o', page], check=True, stdout=subprocess.DEVNULL)
         stats = json.loads(subprocess.run([program, 'stats', '--json', recording], check=True, stdout=subprocess.PIPE).stdout)

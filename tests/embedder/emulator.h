@@ -181,7 +181,7 @@ static inline float __shfl_xor_sync(unsigned, float x, int mask)
     return result;
 }
 
-/* --- in place of examples/embedder/instructions.h --- */
+/* --- in place of apps/embedder/instructions.h --- */
 
 #define EMBEDDER_INSTRUCTIONS_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The CUDA kernels of examples/embedder on the host, compared with their formulas: f32 and f16, lengths around the 64
+// The CUDA kernels of apps/embedder on the host, compared with their formulas: f32 and f16, lengths around the 64
 // rows of a block and the 64 keys of a tile. Needs no GPU; tests/gpu/test_cuda_embedder.c runs them on one.
 #include "emulator.h"
 #include "kernels.cu"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The model of examples/decoder, written down once more from its formulas with NumPy, in float64.
+"""The model of apps/decoder, written down once more from its formulas with NumPy, in float64.
 
 Nothing is shared with the program but the sizes, the prompts and the way from a seed to weights. All positions of a request
 are computed at once, without a cache.

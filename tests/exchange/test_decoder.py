@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The decoder of the examples computes what its formulas say: all logits of all requests against NumPy, from seeds and from
+"""apps/decoder computes what its formulas say: all logits of all requests against NumPy, from seeds and from
 files, with any number of threads; and what is asked wrongly is answered by one line."""
 
 import json
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 PROGRAM = os.environ.get("LOCH_DECODER") or str(
-    pathlib.Path(os.environ["LOCH_LIBRARY"]).resolve().parents[1] / "examples" / "decoder"
+    pathlib.Path(os.environ["LOCH_LIBRARY"]).resolve().parents[1] / "apps" / "decoder"
 )
 TOLERANCE = dict(rtol=1e-4, atol=1e-4)
 

@@ -49,7 +49,7 @@ foreach(source IN LISTS sources)
     get_filename_component(kind ${source} DIRECTORY)
     get_filename_component(kind ${kind} NAME)
     if(NOT TARGET ${kind}.${name})
-        continue() # test_cuda_embedder without the examples
+        continue() # test_cuda_embedder without the applications
     endif()
     loch_add_test(fake.${kind}.${name} fake 400 $<TARGET_FILE:${kind}.${name}>)
     if(kind STREQUAL gpu)

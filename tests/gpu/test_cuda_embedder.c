@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* examples/embedder on a real GPU: its vectors in f32 and f16 are those of the CPU, for random weights, and for the
+/* apps/embedder on a real GPU: its vectors in f32 and f16 are those of the CPU, for random weights, and for the
  * real model where LOCH_TEST_EMBEDDER names a folder with it. */
 #include "cuda_fixture.h"
 #include "embedder_fixture.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools that sleep and wake on a real GPU: contents come back at their addresses, the device has the memory meanwhile,
- * and prints how fast that is beside copies (`loch bench sleep` measures it).
+ * and prints how fast that is beside copies (`bench/core sleep` measures it).
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:1GiB,backed" tries the program itself); nothing is timed there. */

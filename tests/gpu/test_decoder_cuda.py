@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The decoder of the examples on a GPU: in f32 the tokens of the CPU for the same seed, in bf16 the logits of NumPy within tolerance; with
+"""apps/decoder on a GPU: in f32 the tokens of the CPU for the same seed, in bf16 the logits of NumPy within tolerance; with
 both kinds of caches, batches of one and several, graphs and single launches. compute-sanitizer looks over the kernels where it is there."""
 
 import os
@@ -15,7 +15,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "exchange"))
 import decoder_reference as reference  # noqa: E402
 
-PROGRAM = os.environ.get("LOCH_DECODER") or str(pathlib.Path(loch.get_library()).resolve().parents[1] / "examples" / "decoder")
+PROGRAM = os.environ.get("LOCH_DECODER") or str(pathlib.Path(loch.get_library()).resolve().parents[1] / "apps" / "decoder")
 
 
 def run(*arguments, before=()):

@@ -3,7 +3,7 @@
  *
  * From 1 MiB on, Loch maps the pages itself (pages.c: near the GPU, in huge pages, made present by several threads)
  * and registers them with the driver. That takes a fraction of the time of cuMemHostAlloc, which clears and pins small
- * pages in one thread wherever it runs, and the size is exact to a page. `loch bench pinned` compares the two. Smaller
+ * pages in one thread wherever it runs, and the size is exact to a page. `bench/core pinned` compares the two. Smaller
  * blocks come from cuMemHostAlloc, which puts several of them on one page; so do all blocks of a device whose driver
  * cannot register memory. The size alone says where a block came from, so that a free needs no table. */
 #include "device/cuda/pinned.h"
