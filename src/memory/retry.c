@@ -121,11 +121,11 @@ static bool retry_may_call(loch_allocator *allocator, const lochi_pressure *aske
 
 /* Calls a function. The error record is that of the request afterwards: what fails inside the function is its own. One
  * that frees nothing may say why by loch_error_set, which names no owner of the memory; requests that fail do. */
-static size_t retry_call(lochi_pressure *asked, loch_allocator *allocator, size_t bytes)
+static size_t retry_call(retry *self, lochi_pressure *asked, loch_allocator *allocator)
 {
     loch_error error = lochi_error_save();
     const uint32_t paused = lochi_failure_pause();
-    const size_t freed = asked->function(allocator, bytes, asked->user);
+    const size_t freed = asked->function(allocator, self->request->bytes, asked->user);
     lochi_failure_resume(paused);
     const loch_error *now = loch_error_get();
     const bool is_said = !freed && now->status == error.status && !now->owner[0];
@@ -143,23 +143,49 @@ static loch_stats retry_read(loch_allocator *allocator)
     return stats;
 }
 
-/* Calls a function while it frees something, or raises the limit, and the request does not fit. One that says so and
- * changes nothing is called RETRY_IDLE_CALLS times: other threads may use up what it frees. One whose blocks do not
- * count in the limit of a wrapper above it is called once in vain. */
+/* Returns what the device has left; 0 if that is memory of the host, which other programs change all the time. */
+static uint64_t retry_read_device(loch_device *device)
+{
+    loch_memory_info info = {.size = sizeof info};
+    if (loch_device_can(device, LOCH_CAN_HOST_ACCESS)) return 0;
+    const loch_error saved = lochi_error_save();
+    if (loch_device_calculate_memory(device, &info) == LOCH_OK) return info.free_bytes;
+    lochi_error_restore(&saved);
+    return 0;
+}
+
+/* Calls a function, and tells in `*has_freed` whether the thread has freed a block in it, of whatever allocator. */
+static size_t retry_watch(retry *self, lochi_pressure *asked, loch_allocator *allocator, bool *has_freed)
+{
+    const int64_t before = lochi_room_own ? lochi_room_own->freed_blocks : 0;
+    lochi_pool_mark_frees();
+    const size_t freed = retry_call(self, asked, allocator);
+    *has_freed = (lochi_room_own && lochi_room_own->freed_blocks > before) || lochi_pool_has_frees();
+    return freed;
+}
+
+/* Calls a function while it frees something, in whatever allocator, or raises the limit or what the device has left,
+ * and the request does not fit. One that says so and changes nothing is called RETRY_IDLE_CALLS times: other threads
+ * may use up what it frees. One whose blocks do not count in the limit of a wrapper above it is called once in
+ * vain. */
 static loch_status retry_press(retry *self, lochi_pressure *asked, const retry_level *level, loch_status status)
 {
-    uint64_t missing = loch_error_get()->missing_bytes;
+    loch_device *device = self->allocator->device;
+    uint64_t missing = loch_error_get()->missing_bytes, most = retry_read_device(device);
     loch_stats stats = retry_read(level->allocator);
     unsigned idle = 0;
     while (idle < (level->is_below ? 1 : RETRY_IDLE_CALLS) && retry_is_worth_it(status)) {
+        bool has_freed;
         if (!retry_may_call(level->allocator, asked)) return status;
-        if (!retry_call(asked, level->allocator, self->request->bytes)) return status;
+        if (!retry_watch(self, asked, level->allocator, &has_freed)) return status;
+        const uint64_t left = retry_read_device(device); /* of the device, before the request takes it */
         status = retry_once_more(self);
         const loch_stats now = retry_read(level->allocator);
         const uint64_t still = loch_error_get()->missing_bytes;
-        const bool is_better =
-            still < missing || now.limit_bytes > stats.limit_bytes || (now.frees != stats.frees && !level->is_below);
+        const bool has_any = has_freed || left > most || now.frees != stats.frees;
+        const bool is_better = still < missing || now.limit_bytes > stats.limit_bytes || (has_any && !level->is_below);
         idle = is_better ? 0 : idle + 1;
+        if (left > most) most = left;
         stats = now;
         missing = still;
     }

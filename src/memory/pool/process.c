@@ -137,6 +137,26 @@ loch_status lochi_pool_visit_all(pool_visitor *visit, void *user)
     return status;
 }
 
+/* --- what a thread frees --- */
+
+void lochi_pool_mark_frees(void)
+{
+    lochi_lock_take(&process_lock);
+    for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool)
+        lochi_pool_mark_own_blocks(pool);
+    lochi_lock_drop(&process_lock);
+}
+
+bool lochi_pool_has_frees(void)
+{
+    bool has_any = false;
+    lochi_lock_take(&process_lock);
+    for (lochi_pool *pool = process_pools; pool && !has_any; pool = pool->next_pool)
+        has_any = lochi_pool_has_own_frees(pool);
+    lochi_lock_drop(&process_lock);
+    return has_any;
+}
+
 /* --- asking others for memory --- */
 
 /* Tells whether a pool can give memory back for another one of the same device and kind. */

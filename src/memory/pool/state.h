@@ -356,6 +356,8 @@ struct pool_cache {
     pool_stack stacks[POOL_CLASS_MAX];
     pool_block *quick[POOL_QUICK_BINS];
     uint64_t granted_allocs; /* `allocs` when its thread was given room; guarded by the spin lock of the figures */
+    int64_t gathered_blocks; /* part of POOL_BLOCKS that is published; guarded by the spin lock of the figures */
+    int64_t marked_blocks;   /* blocks that its thread had when it called lochi_pool_mark_own_blocks */
 };
 
 /* --- families --- */
