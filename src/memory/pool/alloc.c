@@ -336,7 +336,7 @@ static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, lo
     if (lochi_error_is_final(status)) return 0;
     if (status == LOCH_E_LIMIT || is_forbidden)
         gone = lochi_pool_ask_family(pool, lochi_request_round(request) + request->alignment, false);
-    if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool, lochi_request_round(request));
+    if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool, lochi_request_round(request), status);
     return gone;
 }
 
