@@ -39,6 +39,9 @@ typedef struct lochi_room {
     } failures;              /* failed attempts, until their requests have ended (memory/failure.c) */
     /* Blocks freed less blocks allocated, without those that the thread's caches in pools count (memory/retry.c). */
     int64_t freed_blocks;
+    /* When the request gives up whose pressure function runs, by loch_host_now_ns; 0: it does not wait, or there is
+     * none (memory/retry.c). */
+    uint64_t pressure_until_ns;
     struct {
         uintptr_t low, high; /* bounds of the thread's stack; 0 until found */
         uint32_t captures;

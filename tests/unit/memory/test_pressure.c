@@ -289,6 +289,33 @@ static void a_function_may_remove_itself(void **state)
     pool_end_sim(pool, device);
 }
 
+static size_t look_at_time(loch_allocator *allocator, size_t bytes, void *user)
+{
+    (void)allocator, (void)bytes;
+    *(uint64_t *)user = loch_pressure_get_left_ns();
+    return 0;
+}
+
+static void a_function_knows_how_long_the_request_may_wait(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:8GiB");
+    loch_allocator *pool = pool_of(device, "server", 16 * MIB);
+    void *held = pool_alloc(pool, 16 * MIB), *block;
+    loch_request request = {.size = sizeof request, .bytes = MIB};
+    uint64_t left_ns = 0;
+    CHECK_OK(loch_allocator_add_pressure(pool, look_at_time, &left_ns));
+    CHECK_FAILS(loch_allocator_alloc(pool, &request, &block), LIMIT);
+    assert_int_equal(left_ns, UINT64_MAX);
+    request.timeout_ns = 20000000;
+    CHECK_FAILS(loch_allocator_alloc(pool, &request, &block), LIMIT);
+    assert_true(left_ns <= request.timeout_ns);
+    assert_int_equal(loch_pressure_get_left_ns(), UINT64_MAX);
+    CHECK_OK(loch_allocator_remove_pressure(pool, look_at_time, &left_ns));
+    CHECK_OK(loch_free(pool, held));
+    pool_end_sim(pool, device);
+}
+
 /* Fails in a pool of its own, with the status of the request that it is called for. */
 static size_t fail_elsewhere(loch_allocator *allocator, size_t bytes, void *user)
 {
@@ -498,6 +525,7 @@ int main(void)
         POOL_TEST(a_scratch_block_is_no_progress),
         POOL_TEST(a_function_that_lies_gets_few_attempts),
         POOL_TEST(a_function_may_remove_itself),
+        POOL_TEST(a_function_knows_how_long_the_request_may_wait),
         POOL_TEST(what_fails_in_a_function_is_not_the_request),
         POOL_TEST(parents_are_asked_for_children),
         POOL_TEST(the_record_names_whose_limit_it_is),
