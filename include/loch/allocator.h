@@ -78,6 +78,7 @@ typedef struct loch_request {
     uint32_t flags;      /**< set of loch_allocation_flag */
     /** How long to wait, in nanoseconds, for memory that others free when memory is short; 0 for no waiting. It does
      *  not matter where it is freed: in another thread, in another pool of the device, in another process of a budget.
+     *  The time of pressure functions counts.
      *  A request that is larger than a limit, or than the device, does not wait. */
     uint64_t timeout_ns;
     /** The size is rounded up to a multiple of this; 0 or 1 for no rounding. requested_bytes of the block stays
@@ -261,10 +262,16 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_measurements(loch_allocato
 /** Frees memory when an allocation has failed. Returns the number of bytes freed, or an estimate; 0 means that it can
  *  free no more. It is called again while it frees something and the request does not fit yet, so it may evict one
  *  entry at a time. Called without locks, on the thread whose allocation failed; loch_error_get has the failure. It
- *  may free blocks of any allocator, and must not allocate from `allocator`. If it returns 0, it may set the sentence
+ *  may free blocks of any allocator: what it frees on its thread counts wherever it was, and so does memory of the
+ *  device that it frees by other means. It must not allocate from `allocator`. If it returns 0, it may set the sentence
  *  of the failure by loch_error_set with the same status; calls that fail inside it do not change the failure.
  *  @param bytes  size of the request */
 typedef size_t loch_pressure_function(loch_allocator *allocator, size_t bytes, void *user);
+
+/** Returns how long the request may still wait that the calling thread's pressure function was called for, in
+ *  nanoseconds; UINT64_MAX if the request has no timeout_ns, or if no pressure function runs. A function that waits
+ *  itself must not wait longer. Any thread. */
+LOCH_API uint64_t loch_pressure_get_left_ns(void);
 
 /** Adds a pressure function to an allocator. When an allocation fails because memory is short and a retry is allowed,
  *  the functions of the allocator are called in order of addition, then those of the allocators that it wraps or got

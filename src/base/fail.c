@@ -102,6 +102,11 @@ void lochi_error_note_attempts(uint32_t attempts)
     if (lochi_room_own) lochi_room_own->error.attempts = attempts;
 }
 
+void lochi_error_say(const char *sentence)
+{
+    if (lochi_room_own) snprintf(lochi_room_own->error.sentence, LOCH_ERROR_SENTENCE_MAX, "%s", sentence);
+}
+
 void lochi_error_append(const char *format, ...)
 {
     lochi_room *room = lochi_room_own;

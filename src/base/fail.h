@@ -35,6 +35,9 @@ bool lochi_error_is_final(loch_status status);
 /* Notes how often a request was tried. */
 void lochi_error_note_attempts(uint32_t attempts);
 
+/* Replaces the sentence of the thread's error record, if there is one. */
+void lochi_error_say(const char *sentence);
+
 /* Appends to the sentence of the thread's error record, if there is one. */
 void lochi_error_append(const char *format, ...) LOCH_PRINTF(1, 2);
 

@@ -37,6 +37,11 @@ typedef struct lochi_room {
         uint64_t timeout_ns; /* the longest of their requests */
         const void *refuser; /* the wrapper that refused the attempt by a limit of its own; only compared */
     } failures;              /* failed attempts, until their requests have ended (memory/failure.c) */
+    /* Blocks freed less blocks allocated, without those that the thread's caches in pools count (memory/retry.c). */
+    int64_t freed_blocks;
+    /* When the request gives up whose pressure function runs, by loch_host_now_ns; 0: it does not wait, or there is
+     * none (memory/retry.c). */
+    uint64_t pressure_until_ns;
     struct {
         uintptr_t low, high; /* bounds of the thread's stack; 0 until found */
         uint32_t captures;
@@ -56,6 +61,12 @@ static inline lochi_room *lochi_room_get(void)
 {
     lochi_room *room = lochi_room_own;
     return __builtin_expect(room != NULL, 1) ? room : lochi_room_make();
+}
+
+/* Counts blocks that the thread has freed; negative: allocated. Without a room nothing is counted. */
+static inline void lochi_room_count_freed(int64_t blocks)
+{
+    if (lochi_room_own) lochi_room_own->freed_blocks += blocks;
 }
 
 #endif

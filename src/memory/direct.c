@@ -15,6 +15,7 @@
 #include "device/device.h"
 #include "memory/allocator.h"
 #include "memory/block_table.h"
+#include "memory/pool/pool.h"
 #include "memory/red_zone.h"
 #include <loch/direct.h>
 #include <stddef.h>
@@ -52,19 +53,50 @@ static loch_status direct_admit(direct *self, size_t bytes)
     if (fits) return LOCH_OK;
     (void)LOCH_FAIL(LIMIT, "%s more do not fit: the direct allocator is at its limit of %s (%s in use or deferred)",
                     LOCHI_SIZE(bytes), LOCHI_SIZE(limit), LOCHI_SIZE(held));
-    lochi_error_note_short("direct", bytes + (held < limit ? held : limit) - limit,
+    lochi_error_note_short("direct", bytes > limit ? bytes - limit : bytes + (held < limit ? held : limit) - limit,
                            bytes > limit ? LOCH_REMEDY_NONE : LOCH_REMEDY_FREE);
     return LOCH_E_LIMIT;
 }
 
-/* Notes whether a request that the driver refused can ever be served. */
-static loch_status direct_refuse(const direct *self, size_t bytes, loch_status status)
+/* Returns what the device has left; SIZE_MAX if that is not known. */
+static size_t direct_read_left(const direct *self)
+{
+    loch_memory_info info = {.size = sizeof info};
+    const bool is_known =
+        self->options.kind == LOCH_MEMORY_DEVICE && !loch_device_can(self->device, LOCH_CAN_HOST_ACCESS);
+    const loch_error saved = lochi_error_save();
+    if (is_known && loch_device_calculate_memory(self->device, &info) == LOCH_OK) return info.free_bytes;
+    lochi_error_restore(&saved);
+    return SIZE_MAX;
+}
+
+/* Notes what a request lacks that the driver refused, and whether it can ever be served. */
+static void direct_refuse(const direct *self, size_t bytes)
 {
     const size_t total = self->options.kind == LOCH_MEMORY_DEVICE ? self->device->properties.total_bytes : 0;
+    const size_t left = direct_read_left(self), missing = left == SIZE_MAX ? bytes : left < bytes ? bytes - left : 1;
     const bool is_final = total && bytes > total;
-    if (status == LOCH_E_DEVICE_MEMORY)
-        lochi_error_note_short(self->device->name, is_final ? bytes - total : bytes,
-                               is_final ? LOCH_REMEDY_NONE : LOCH_REMEDY_FREE);
+    lochi_error_note_short(self->device->name, is_final ? bytes - total : missing,
+                           is_final ? LOCH_REMEDY_NONE : LOCH_REMEDY_FREE);
+}
+
+/* Gets raw memory from the driver. If it has none, pools of the device give unused memory back. */
+static loch_status direct_get(const direct *self, const loch_request *request, size_t bytes, size_t alignment,
+                              void **out)
+{
+    const loch_error before = lochi_error_save();
+    loch_status status = loch_raw_alloc(self->device, self->options.kind, bytes, alignment, out);
+    if (status != LOCH_E_DEVICE_MEMORY) return status;
+    direct_refuse(self, bytes);
+    if (request->flags & LOCH_ALLOC_NO_RETRY || lochi_error_is_final(status)) return status;
+    const loch_error refusal = lochi_error_save();
+    if (!lochi_pool_ask_device(self->device, self->options.kind, bytes, direct_read_left(self))) {
+        lochi_error_restore(&refusal);
+        return status;
+    }
+    status = loch_raw_alloc(self->device, self->options.kind, bytes, alignment, out);
+    if (status == LOCH_OK) lochi_error_restore(&before);
+    if (status == LOCH_E_DEVICE_MEMORY) direct_refuse(self, bytes);
     return status;
 }
 
@@ -86,14 +118,14 @@ static loch_status direct_take(const direct *self, const loch_request *request, 
     LOCH_TRY_RETURN(lochi_red_zone_lay_out(self->options.red_zone_bytes, step, lochi_request_round(request), &zones));
     void *base;
     size_t taken = zones.total;
-    loch_status status = loch_raw_alloc(self->device, self->options.kind, taken, request->alignment, &base);
+    loch_status status = direct_get(self, request, taken, request->alignment, &base);
     size_t shift = 0;
     if (status == LOCH_E_UNSUPPORTED && alignment > own && alignment <= DIRECT_ALIGNMENT_MAX) {
         taken += alignment; /* both numbers are far below the overflow */
-        status = loch_raw_alloc(self->device, self->options.kind, taken, 0, &base);
+        status = direct_get(self, request, taken, 0, &base);
         if (status == LOCH_OK) shift = (size_t)(-(uintptr_t)base & (alignment - 1));
     }
-    if (status != LOCH_OK) return direct_refuse(self, taken, status);
+    if (status != LOCH_OK) return status;
     held->base = base;
     held->taken = taken;
     held->node.key = (uintptr_t)base + shift + zones.front;

@@ -10,6 +10,7 @@
 #include "base/fence.h"
 #include "base/heap.h"
 #include "base/hint.h"
+#include "base/room.h"
 #include "base/underway.h"
 #include "base/logging.h"
 #include "device/device.h"
@@ -263,6 +264,8 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
 {
     lochi_allocator_note_user(allocator);
     const loch_status status = life_try(allocator, request, out);
+    if (LOCHI_UNLIKELY(!allocator->pool) && !allocator->wrapped && status == LOCH_OK && *out)
+        lochi_room_count_freed(-1);
     const uint32_t recorded = lochi_recorder_of(allocator);
     if (LOCHI_UNLIKELY(recorded && status == LOCH_OK && *out)) lochi_recorder_note_alloc(recorded, *out, request);
     if (lochi_live_is_kept() && status == LOCH_OK && *out && !allocator->wrapped)
@@ -297,6 +300,7 @@ static loch_status life_take_back(loch_allocator *allocator, void *address, size
     const loch_status status = allocator->ledger ? life_free_ledgered(allocator, address, bytes, stream)
                                                  : life_call_free(allocator, address, bytes, stream);
     if (LOCHI_UNLIKELY(recorded && !lochi_is_freed(status))) lochi_recorder_note_undo(recorded, address);
+    if (!allocator->pool && !allocator->wrapped && lochi_is_freed(status)) lochi_room_count_freed(1);
     /* Orders the free before the reads of the flags; pairs with the heavy fence after the flags are set. */
     lochi_fence_light();
     if (__builtin_expect(atomic_load_explicit(&allocator->waiters, memory_order_relaxed) != 0, 0)) lochi_retry_wake();

@@ -38,7 +38,8 @@ typedef struct retry {
     lochi_attempt *attempt;
     const loch_request *request;
     uint32_t mark, attempts;
-    uint64_t timeout_ns;
+    uint64_t start_ns, timeout_ns;
+    char said[LOCH_ERROR_SENTENCE_MAX]; /* by a function that could free nothing, in the last round; "": nothing */
     retry_level levels[RETRY_LEVELS];
     size_t levels_count;
     void **out;
@@ -119,17 +120,38 @@ static bool retry_may_call(loch_allocator *allocator, const lochi_pressure *aske
     return may_call;
 }
 
+/* Returns when the request gives up; 0 if it does not wait. */
+static uint64_t retry_find_until(const retry *self)
+{
+    if (!self->timeout_ns) return 0;
+    return self->timeout_ns < UINT64_MAX - self->start_ns ? self->start_ns + self->timeout_ns : UINT64_MAX;
+}
+
+/* Sets when the request gives up whose functions the thread calls. Returns what was set before. */
+static uint64_t retry_set_until(uint64_t until_ns)
+{
+    if (!lochi_room_own) return 0;
+    const uint64_t before = lochi_room_own->pressure_until_ns;
+    lochi_room_own->pressure_until_ns = until_ns;
+    return before;
+}
+
 /* Calls a function. The error record is that of the request afterwards: what fails inside the function is its own. One
  * that frees nothing may say why by loch_error_set, which names no owner of the memory; requests that fail do. */
-static size_t retry_call(lochi_pressure *asked, loch_allocator *allocator, size_t bytes)
+static size_t retry_call(retry *self, lochi_pressure *asked, loch_allocator *allocator)
 {
     loch_error error = lochi_error_save();
     const uint32_t paused = lochi_failure_pause();
-    const size_t freed = asked->function(allocator, bytes, asked->user);
+    const uint64_t outer_ns = retry_set_until(retry_find_until(self));
+    const size_t freed = asked->function(allocator, self->request->bytes, asked->user);
+    (void)retry_set_until(outer_ns);
     lochi_failure_resume(paused);
     const loch_error *now = loch_error_get();
     const bool is_said = !freed && now->status == error.status && !now->owner[0];
-    if (is_said) memcpy(error.sentence, now->sentence, sizeof error.sentence);
+    if (is_said && strcmp(error.sentence, now->sentence) != 0) {
+        memcpy(error.sentence, now->sentence, sizeof error.sentence);
+        memcpy(self->said, now->sentence, sizeof self->said);
+    }
     lochi_error_restore(&error);
     return freed;
 }
@@ -143,23 +165,49 @@ static loch_stats retry_read(loch_allocator *allocator)
     return stats;
 }
 
-/* Calls a function while it frees something, or raises the limit, and the request does not fit. One that says so and
- * changes nothing is called RETRY_IDLE_CALLS times: other threads may use up what it frees. One whose blocks do not
- * count in the limit of a wrapper above it is called once in vain. */
+/* Returns what the device has left; 0 if that is memory of the host, which other programs change all the time. */
+static uint64_t retry_read_device(loch_device *device)
+{
+    loch_memory_info info = {.size = sizeof info};
+    if (loch_device_can(device, LOCH_CAN_HOST_ACCESS)) return 0;
+    const loch_error saved = lochi_error_save();
+    if (loch_device_calculate_memory(device, &info) == LOCH_OK) return info.free_bytes;
+    lochi_error_restore(&saved);
+    return 0;
+}
+
+/* Calls a function, and tells in `*has_freed` whether the thread has freed a block in it, of whatever allocator. */
+static size_t retry_watch(retry *self, lochi_pressure *asked, loch_allocator *allocator, bool *has_freed)
+{
+    const int64_t before = lochi_room_own ? lochi_room_own->freed_blocks : 0;
+    lochi_pool_mark_frees();
+    const size_t freed = retry_call(self, asked, allocator);
+    *has_freed = (lochi_room_own && lochi_room_own->freed_blocks > before) || lochi_pool_has_frees();
+    return freed;
+}
+
+/* Calls a function while it frees something, in whatever allocator, or raises the limit or what the device has left,
+ * and the request does not fit. One that says so and changes nothing is called RETRY_IDLE_CALLS times: other threads
+ * may use up what it frees. One whose blocks do not count in the limit of a wrapper above it is called once in
+ * vain. */
 static loch_status retry_press(retry *self, lochi_pressure *asked, const retry_level *level, loch_status status)
 {
-    uint64_t missing = loch_error_get()->missing_bytes;
+    loch_device *device = self->allocator->device;
+    uint64_t missing = loch_error_get()->missing_bytes, most = retry_read_device(device);
     loch_stats stats = retry_read(level->allocator);
     unsigned idle = 0;
     while (idle < (level->is_below ? 1 : RETRY_IDLE_CALLS) && retry_is_worth_it(status)) {
+        bool has_freed;
         if (!retry_may_call(level->allocator, asked)) return status;
-        if (!retry_call(asked, level->allocator, self->request->bytes)) return status;
+        if (!retry_watch(self, asked, level->allocator, &has_freed)) return status;
+        const uint64_t left = retry_read_device(device); /* of the device, before the request takes it */
         status = retry_once_more(self);
         const loch_stats now = retry_read(level->allocator);
         const uint64_t still = loch_error_get()->missing_bytes;
-        const bool is_better =
-            still < missing || now.limit_bytes > stats.limit_bytes || (now.frees != stats.frees && !level->is_below);
+        const bool has_any = has_freed || left > most || now.frees != stats.frees;
+        const bool is_better = still < missing || now.limit_bytes > stats.limit_bytes || (has_any && !level->is_below);
         idle = is_better ? 0 : idle + 1;
+        if (left > most) most = left;
         stats = now;
         missing = still;
     }
@@ -198,6 +246,7 @@ static bool retry_can_help(const retry *self, const retry_level *level, loch_sta
 
 static loch_status retry_under_pressure(retry *self, loch_status status)
 {
+    self->said[0] = '\0';
     retry_gather(self);
     for (size_t i = 0; i < self->levels_count && retry_is_worth_it(status); i++)
         if (retry_can_help(self, &self->levels[i], status)) status = retry_ask(self, &self->levels[i], status);
@@ -225,23 +274,36 @@ static loch_status retry_waiting(retry *self, uint64_t until_ns, loch_status sta
     return status;
 }
 
-static loch_status retry_all(retry *self, loch_status status)
+/* Waits until the request fits or its time is over, and asks the functions again after each RETRY_ROUND_NS. */
+static loch_status retry_rounds(retry *self, uint64_t now_ns, loch_status status)
 {
-    status = retry_under_pressure(self, status);
-    if (!retry_is_worth_it(status) || !self->timeout_ns) return status;
-    const uint64_t start_ns = loch_host_now_ns();
-    uint64_t now_ns = start_ns;
-    while (retry_is_worth_it(status) && now_ns - start_ns < self->timeout_ns) {
-        const uint64_t left_ns = self->timeout_ns - (now_ns - start_ns);
+    const uint64_t until_ns = retry_find_until(self);
+    while (retry_is_worth_it(status) && now_ns < until_ns) {
+        const uint64_t left_ns = until_ns - now_ns;
         status = retry_waiting(self, now_ns + (left_ns < RETRY_ROUND_NS ? left_ns : RETRY_ROUND_NS), status);
         now_ns = loch_host_now_ns();
-        if (now_ns - start_ns < self->timeout_ns) status = retry_under_pressure(self, status);
+        if (now_ns < until_ns) status = retry_under_pressure(self, status);
     }
-    if (retry_is_short(status))
-        lochi_error_append("; waited %.2f s for memory of \"%s\"", (double)(now_ns - start_ns) / 1e9,
-                           loch_error_get()->owner);
+    return status;
+}
+
+/* Asks the functions, and waits. The sentence of a failure is what a function said, or that of the last attempt. */
+static loch_status retry_all(retry *self, loch_status status)
+{
+    self->start_ns = loch_host_now_ns();
+    status = retry_under_pressure(self, status);
+    if (!retry_is_worth_it(status) || !self->timeout_ns) return status;
+    const uint64_t pressed_ns = loch_host_now_ns();
+    status = retry_rounds(self, pressed_ns, status);
+    const uint64_t now_ns = loch_host_now_ns();
+    if (retry_is_short(status)) {
+        const double waited = (double)(now_ns - self->start_ns) / 1e9;
+        if (self->said[0] && retry_is_worth_it(status)) lochi_error_say(self->said);
+        lochi_error_append("; waited %.2f s", waited);
+        if (!self->said[0]) lochi_error_append(" for memory of \"%s\"", loch_error_get()->owner);
+    }
     lochi_lock_take(&self->allocator->lock);
-    self->allocator->waits_ns += now_ns - start_ns;
+    self->allocator->waits_ns += now_ns - pressed_ns;
     lochi_lock_drop(&self->allocator->lock);
     return status;
 }

@@ -14,8 +14,10 @@
 #include "base/fence.h"
 #include "base/fork.h"
 #include "base/heap.h"
+#include "base/room.h"
 #include "base/thread.h"
 #include "memory/pool/pool.h"
+#include <loch/host.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -175,6 +177,14 @@ loch_status loch_allocator_add_pressure(loch_allocator *allocator, loch_pressure
     if (is_new) return LOCH_OK;
     lochi_free(added);
     return LOCH_FAIL(EXISTS, "the pressure function was added already, with the same user pointer");
+}
+
+uint64_t loch_pressure_get_left_ns(void)
+{
+    const uint64_t until_ns = lochi_room_own ? lochi_room_own->pressure_until_ns : 0;
+    if (!until_ns) return UINT64_MAX;
+    const uint64_t now_ns = loch_host_now_ns();
+    return until_ns > now_ns ? until_ns - now_ns : 0;
 }
 
 /* Tells whether the calling thread is inside a function. */

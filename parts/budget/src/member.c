@@ -97,7 +97,8 @@ static size_t member_pressure(loch_allocator *allocator, size_t bytes, void *use
     if (member_asks_again(member, &why)) {
         member_request.number++;
     } else {
-        member_request.deadline_ns = lochi_budget_grant_now_ns() + member->budget->wait_ns;
+        const uint64_t wait_ns = member->budget->wait_ns, left_ns = loch_pressure_get_left_ns();
+        member_request.deadline_ns = lochi_budget_grant_now_ns() + (left_ns < wait_ns ? left_ns : wait_ns);
         member_request.number = 0;
     }
     member_request.member = member;

@@ -4,6 +4,7 @@
 #include "memory/pool/alloc.h"
 #include "base/cancel.h"
 #include "base/fail.h"
+#include "base/heap.h"
 #include "base/text.h"
 #include "memory/failure.h"
 #include "memory/pool/block.h"
@@ -26,6 +27,7 @@
 #include "memory/pool/source.h"
 #include "memory/pool/supply.h"
 #include "memory/pool/uses.h"
+#include <string.h>
 #include <time.h>
 
 #define ALLOC_NEAR_PART                                                                                                \
@@ -281,26 +283,54 @@ static LOCHI_RARE loch_status alloc_at(lochi_pool *pool, const loch_request *req
     return alloc_hand_out(pool, cache, block, request, out);
 }
 
-/* Tries once. `dry` is why the source of the pool has no segment, if the request has to do without one; otherwise
- * LOCH_OK. */
-static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool is_retry, loch_status dry, void **out)
+/* A request for which the source of the pool has no segment. */
+typedef struct alloc_dry {
+    loch_status status;     /* why it has none; LOCH_OK: it gave one */
+    uint64_t missing_bytes; /* what it lacks; 0: not known */
+    size_t *given;          /* sizes of segments that the pool gave back for the request */
+    size_t given_count;
+} alloc_dry;
+
+/* Notes the sizes of the segments that go back to the source when the locks are dropped. Without host memory for that,
+ * they are not fetched again. */
+static void alloc_note_given(const lochi_pool *pool, alloc_dry *dry)
+{
+    size_t count = dry->given_count;
+    for (const pool_handle *segment = pool->returned; segment; segment = segment->next)
+        count++;
+    size_t *given = count > dry->given_count ? lochi_realloc(dry->given, count * sizeof *given) : NULL;
+    if (!given) return;
+    dry->given = given;
+    for (const pool_handle *segment = pool->returned; segment; segment = segment->next)
+        given[dry->given_count++] = segment->bytes;
+}
+
+/* Tries once. `dry` is not NULL if the source of the pool has no segment, and the request has to do without one. */
+static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool is_retry, alloc_dry *dry, void **out)
 {
     const bool is_mapped = request->max_bytes || request->address; /* the request itself maps memory */
-    if (is_mapped || dry != LOCH_OK)
+    if (is_mapped || dry)
         lochi_pool_take_locks(pool);
     else
         lochi_lock_take(&pool->lock);
     loch_status status;
     pool->retries += is_retry;
-    if (dry != LOCH_OK) pool->dry = dry; /* for the holder of the supply lock */
-    if (lochi_pool_is_out_of_use(pool))  /* only the slow path gets here: the gate is closed */
+    if (dry) { /* for the holder of the supply lock */
+        pool->dry = dry->status;
+        pool->dry_missing = dry->missing_bytes;
+    }
+    if (lochi_pool_is_out_of_use(pool)) /* only the slow path gets here: the gate is closed */
         status = lochi_pool_refuse_asleep(pool);
     else if (is_mapped)
         status = request->max_bytes ? lochi_pool_make_growable(pool, request, out) : alloc_at(pool, request, out);
     else
         status = alloc_locked(pool, request, request->stream, out);
     if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
-    if (dry != LOCH_OK) pool->dry = LOCH_OK;
+    if (dry) {
+        pool->dry = LOCH_OK;
+        pool->dry_missing = 0;
+        alloc_note_given(pool, dry);
+    }
     lochi_pool_look_at_idle(pool);
     lochi_pool_drop_locks(pool);
     return status;
@@ -326,6 +356,15 @@ static bool alloc_is_short(loch_status status)
     return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || status == LOCH_E_LIMIT;
 }
 
+/* Tells whether the source of a pool is one of the library's: it has asked the pools of the device itself. */
+static bool alloc_has_asked(const lochi_pool *pool)
+{
+    const loch_allocator *source = pool->options.source;
+    while (source && source->wrapped)
+        source = source->wrapped;
+    return source && (source->pool || !strcmp(source->ops.kind, "direct"));
+}
+
 /* Asks other pools to give back unused memory if that can help. Returns the bytes given back. */
 static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, loch_status status)
 {
@@ -336,28 +375,20 @@ static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, lo
     if (lochi_error_is_final(status)) return 0;
     if (status == LOCH_E_LIMIT || is_forbidden)
         gone = lochi_pool_ask_family(pool, lochi_request_round(request) + request->alignment, false);
-    if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool, lochi_request_round(request));
+    if (is_short && !pool->range && !alloc_has_asked(pool))
+        gone += lochi_pool_ask_siblings(pool, lochi_request_round(request), status);
     return gone;
 }
 
-/* Gets a segment for a request from the source of a pool. */
-static loch_status alloc_fetch(lochi_pool *pool, const loch_request *request, bool may_retry)
+/* Gets a segment from the source of a pool. */
+static loch_status alloc_fetch_segment(lochi_pool *pool, const pool_segment_size *size, loch_stream *stream,
+                                       uint32_t flags)
 {
-    const size_t rounded = lochi_request_round(request);
-    uint32_t class;
-    const bool is_small = alloc_is_small(pool, lochi_pool_round_request(pool, rounded), request->alignment, &class);
-    const size_t bytes = is_small ? pool->slab_bytes[class] : lochi_pool_round_large(pool, rounded);
-    const uint32_t flags = may_retry ? request->flags & LOCH_ALLOC_NO_RETRY : LOCH_ALLOC_NO_RETRY;
-    const size_t alignment = is_small ? POOL_PAGE : request->alignment;
     pool_handle *segment = NULL;
-    lochi_lock_take(&pool->lock);
-    const pool_segment_size size = lochi_pool_size_segment(pool, bytes, alignment);
-    pool->fetches++;
-    lochi_lock_drop(&pool->lock);
-    loch_status status = lochi_pool_fetch_segment(pool, &size, request->stream, flags, &segment);
+    loch_status status = lochi_pool_fetch_segment(pool, size, stream, flags, &segment);
     lochi_pool_take_locks(pool);
     if (status == LOCH_OK) {
-        status = lochi_pool_enter_fetched(pool, segment, request->stream);
+        status = lochi_pool_enter_fetched(pool, segment, stream);
         pool->fetched += status == LOCH_OK;
         if (status == LOCH_OK) segment = NULL;
     }
@@ -366,6 +397,62 @@ static loch_status alloc_fetch(lochi_pool *pool, const loch_request *request, bo
     lochi_pool_drop_locks(pool);
     if (segment) lochi_pool_refund_segment(pool, segment);
     return status;
+}
+
+/* Tells whether a segment of the pool could serve `bytes` if it were free. */
+static bool alloc_has_segment(lochi_pool *pool, size_t bytes)
+{
+    lochi_lock_take(&pool->lock);
+    const pool_handle *segment = pool->handles;
+    while (segment && segment->bytes < bytes)
+        segment = segment->next;
+    lochi_lock_drop(&pool->lock);
+    return segment != NULL;
+}
+
+/* Gets a segment for a request from the source of a pool. The error record says why there is none. Sets `*is_final` if
+ * the source can never have it, and no other segment can serve the request. */
+static loch_status alloc_fetch(lochi_pool *pool, const loch_request *request, bool may_retry, bool *is_final)
+{
+    const size_t rounded = lochi_request_round(request);
+    uint32_t class;
+    const bool is_small = alloc_is_small(pool, lochi_pool_round_request(pool, rounded), request->alignment, &class);
+    const size_t bytes = is_small ? pool->slab_bytes[class] : lochi_pool_round_large(pool, rounded);
+    const uint32_t flags = may_retry ? request->flags & LOCH_ALLOC_NO_RETRY : LOCH_ALLOC_NO_RETRY;
+    const size_t alignment = is_small ? POOL_PAGE : request->alignment;
+    lochi_lock_take(&pool->lock);
+    const pool_segment_size size = lochi_pool_size_segment(pool, bytes, alignment);
+    pool->fetches++;
+    lochi_lock_drop(&pool->lock);
+    const loch_status status = alloc_fetch_segment(pool, &size, request->stream, flags);
+    *is_final = status != LOCH_OK && lochi_error_is_final(status) && !is_small && !alloc_has_segment(pool, bytes);
+    return status;
+}
+
+/* Gets segments back that the pool has given to the source in vain, so that it has the idle memory that it had. */
+static void alloc_fetch_back(lochi_pool *pool, const loch_request *request, const alloc_dry *dry)
+{
+    const loch_error saved = lochi_error_save();
+    loch_status status = LOCH_OK;
+    for (size_t i = 0; i < dry->given_count && status == LOCH_OK; i++) {
+        const pool_segment_size size = {
+            .needed = dry->given[i], .wished = dry->given[i], .alignment = pool->cell_bytes};
+        lochi_lock_take(&pool->lock);
+        pool->fetches++;
+        lochi_lock_drop(&pool->lock);
+        status = alloc_fetch_segment(pool, &size, request->stream, LOCH_ALLOC_NO_RETRY);
+    }
+    lochi_error_restore(&saved);
+}
+
+/* Refuses a request that the source can never serve. The error record is that of the source. */
+static loch_status alloc_refuse_finally(const lochi_pool *pool, const loch_request *request)
+{
+    const loch_error why = lochi_error_save();
+    (void)LOCH_FAIL(DEVICE_MEMORY, "%s can never fit in pool \"%s\", because of its source: %s",
+                    LOCHI_SIZE(request->bytes), loch_allocator_get_name(pool->allocator), why.sentence);
+    lochi_error_note_short(why.owner, why.missing_bytes, LOCH_REMEDY_NONE);
+    return LOCH_E_DEVICE_MEMORY;
 }
 
 /* Waits until another thread has got a segment: its memory may serve this request too. Returns false if there is no
@@ -391,23 +478,32 @@ static bool alloc_wait_for_fetch(lochi_pool *pool, uint64_t fetched, bool may_wa
 static LOCHI_RARE loch_status alloc_from_source(lochi_pool *pool, const loch_request *request, void **out)
 {
     loch_status status = POOL_NEEDS_SEGMENT;
+    alloc_dry dry = {.status = LOCH_OK};
     const loch_error saved = lochi_error_save();
-    for (bool may_retry = false; status == POOL_NEEDS_SEGMENT; may_retry = true) {
-        const loch_status dry = alloc_fetch(pool, request, may_retry);
+    for (bool may_retry = false, is_final; status == POOL_NEEDS_SEGMENT; may_retry = true) {
+        dry.status = alloc_fetch(pool, request, may_retry, &is_final);
+        if (is_final) {
+            status = alloc_refuse_finally(pool, request);
+            break;
+        }
+        dry.missing_bytes = dry.status != LOCH_OK ? loch_error_get()->missing_bytes : 0;
+        if (alloc_is_short(dry.status)) dry.status = LOCH_E_DEVICE_MEMORY; /* not a limit of this pool */
         lochi_lock_take(&pool->lock);
         const uint64_t released = pool->handles_released, fetched = pool->fetched;
         lochi_lock_drop(&pool->lock);
         lochi_error_restore(&saved);
-        status = alloc_try(pool, request, false, dry, out);
-        if (dry == LOCH_OK || !alloc_is_short(status)) continue;
+        status = alloc_try(pool, request, false, dry.status != LOCH_OK ? &dry : NULL, out);
+        if (dry.status == LOCH_OK || !alloc_is_short(status)) continue;
         lochi_lock_take(&pool->lock);
         const bool has_given = pool->handles_released != released;
         lochi_lock_drop(&pool->lock);
         if (has_given || !may_retry)
             status = POOL_NEEDS_SEGMENT;
         else if (alloc_wait_for_fetch(pool, fetched, !(request->flags & LOCH_ALLOC_NO_RETRY)))
-            status = alloc_try(pool, request, false, LOCH_OK, out);
+            status = alloc_try(pool, request, false, NULL, out);
     }
+    if (status != LOCH_OK && dry.given_count) alloc_fetch_back(pool, request, &dry);
+    lochi_free(dry.given);
     return status;
 }
 
@@ -416,7 +512,7 @@ loch_status lochi_pool_alloc_again(lochi_pool *pool, const loch_request *request
     const bool has_source = pool->options.source != NULL;
     if (has_source && status == POOL_NEEDS_SEGMENT) status = alloc_from_source(pool, request, out);
     if (status != LOCH_OK && alloc_ask_others(pool, request, status)) {
-        status = alloc_try(pool, request, true, LOCH_OK, out);
+        status = alloc_try(pool, request, true, NULL, out);
         if (has_source && status == POOL_NEEDS_SEGMENT) status = alloc_from_source(pool, request, out);
     }
     if (status != LOCH_OK) lochi_failure_count(&pool->failures);
@@ -433,7 +529,7 @@ loch_status lochi_pool_alloc(void *self, const loch_request *request, void **out
                            LOCHI_SIZE(request->alignment));
         lochi_error_note_short(loch_allocator_get_name(pool->allocator), rounded, LOCH_REMEDY_NONE);
     } else {
-        status = alloc_try(pool, request, false, LOCH_OK, out);
+        status = alloc_try(pool, request, false, NULL, out);
     }
     return status == LOCH_OK ? LOCH_OK : lochi_pool_alloc_again(pool, request, status, out);
 }

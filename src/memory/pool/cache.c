@@ -4,6 +4,7 @@
 #include "memory/pool/cache.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "base/room.h"
 #include "memory/pool/block.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/figures.h"
@@ -28,6 +29,7 @@ void lochi_pool_count_alloc(lochi_pool *pool, pool_cache *cache, size_t requeste
     }
     const int64_t more[POOL_METRICS] = {1, (int64_t)requested, (int64_t)allocated};
     pool->allocs++;
+    lochi_room_count_freed(-1);
     if (requested > pool->largest) pool->largest = requested;
     lochi_pool_add(pool, more);
 }
@@ -37,6 +39,7 @@ void lochi_pool_count_free(lochi_pool *pool, pool_cache *cache, size_t requested
     lochi_lock_assert_held(&pool->lock);
     const int64_t more[POOL_METRICS] = {-1, -(int64_t)requested, -(int64_t)allocated};
     if (!cache) {
+        lochi_room_count_freed(1);
         lochi_pool_add(pool, more);
         return;
     }

@@ -72,6 +72,7 @@ static void figures_gather(lochi_pool *pool, pool_cache *cache)
     for (int i = 0; i < POOL_METRICS; i++) {
         const int64_t top = figures_get(&cache->metrics[i].top), room = figures_get(&cache->metrics[i].room);
         figures->published[i] += top - room;
+        if (i == POOL_BLOCKS) cache->gathered_blocks += top - room;
         if (pool->is_shared && !cache->is_told) figures->granted[i] -= top;
         figures_set(&cache->metrics[i].top, room);
     }
@@ -201,6 +202,39 @@ size_t lochi_pool_count_spare(lochi_pool *pool)
     }
     figures_unlock(pool);
     return live < 0 ? pool->reserved : (size_t)live < pool->reserved ? pool->reserved - (size_t)live : 0;
+}
+
+/* Returns the blocks that the thread of a cache has allocated there, less those that it has freed. The spin lock is
+ * held. */
+static int64_t figures_count_blocks(const pool_cache *cache)
+{
+    return cache->gathered_blocks + figures_get(&cache->metrics[POOL_BLOCKS].top) -
+           figures_get(&cache->metrics[POOL_BLOCKS].room);
+}
+
+/* Returns the first cache of the calling thread; NULL for none. */
+static pool_cache *figures_find_own(const lochi_pool *pool)
+{
+    const uint32_t slot = lochi_thread_slot();
+    return slot == LOCHI_SLOT_SHARED ? NULL : atomic_load_explicit(&pool->caches[slot + 1], memory_order_relaxed);
+}
+
+void lochi_pool_mark_own_blocks(lochi_pool *pool)
+{
+    figures_lock(pool);
+    for (pool_cache *cache = figures_find_own(pool); cache; cache = cache->next)
+        cache->marked_blocks = figures_count_blocks(cache);
+    figures_unlock(pool);
+}
+
+bool lochi_pool_has_own_frees(lochi_pool *pool)
+{
+    int64_t more = 0;
+    figures_lock(pool);
+    for (const pool_cache *cache = figures_find_own(pool); cache; cache = cache->next)
+        more += figures_count_blocks(cache) - cache->marked_blocks;
+    figures_unlock(pool);
+    return more < 0;
 }
 
 /* Raises the peaks to the top of the only thread. The spin lock is held. */

@@ -30,6 +30,11 @@ void lochi_pool_share(lochi_pool *pool);
 /* Returns the bytes that the pool holds and that are not in live blocks, as far as other threads have counted them. */
 size_t lochi_pool_count_spare(lochi_pool *pool);
 
+/* Marks how many blocks the calling thread has in its caches' accounts now. Call without the lock. */
+void lochi_pool_mark_own_blocks(lochi_pool *pool);
+/* Tells whether the calling thread has freed more blocks than it has allocated since lochi_pool_mark_own_blocks. */
+bool lochi_pool_has_own_frees(lochi_pool *pool);
+
 /* Publishes all caches. The gate must be stopped. */
 void lochi_pool_publish_all(lochi_pool *pool);
 /* Begins a segment: peaks start at the present values. The gate must be stopped. */

@@ -273,6 +273,7 @@ static size_t ladder_make_way(lochi_pool *pool, const pool_want *want, pool_give
     const size_t needed = (want->bytes + slack + pool->step_bytes - 1) / pool->step_bytes * pool->step_bytes;
     const bool is_known = room != SIZE_MAX && (pool->has_room || lochi_pool_find_limit_room(pool) < needed);
     if (is_known && lochi_pool_count_idle(pool, true) + left < needed) return 0;
+    if (pool->dry_missing && lochi_pool_count_idle(pool, true) < pool->dry_missing) return 0;
     /* Up to a handle more at each end, if there is so much: free memory beside the request may be in use in part, and a
      * driver that aligns less gives a cell more. */
     const size_t more = pool->is_virtual || pool->is_exact ? pool->step_bytes : pool->cell_bytes;

@@ -46,6 +46,17 @@ lochi_pool *lochi_pool_get_parent(const lochi_pool *pool);
 /* Tells whether memory that `parent` frees can help when a limit refuses `bytes` to `pool`. */
 bool lochi_pool_is_short_of(lochi_pool *pool, const lochi_pool *parent, size_t bytes);
 
+/* Asks the pools of a device and kind to give back unused memory for `bytes`, of which the device has `left` (SIZE_MAX:
+ * not known). Asks none if all of that memory together were not enough. Returns the bytes given back. Call without
+ * locks. */
+size_t lochi_pool_ask_device(const loch_device *device, loch_memory_kind kind, size_t bytes, size_t left);
+
+/* Notes what the calling thread has allocated and freed so far. */
+void lochi_pool_mark_frees(void);
+/* Tells whether the calling thread has freed a block since its last lochi_pool_mark_frees: in one pool it has freed
+ * more than it has allocated there. */
+bool lochi_pool_has_frees(void);
+
 /* Tells whether a growable block starts at an address. */
 bool lochi_pool_is_growable(lochi_pool *pool, const void *address);
 /* Reads a growable block. Returns false if there is none at this address. May be called with the pool's lock held. */

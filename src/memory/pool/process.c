@@ -10,9 +10,11 @@
 #include "memory/pool/figures.h"
 #include "memory/pool/gate.h"
 #include "memory/pool/headroom.h"
+#include "memory/pool/heap.h"
 #include "memory/pool/idle.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/pool.h"
+#include "memory/pool/release.h"
 #include "memory/pool/source.h"
 #include "memory/pool/transfer.h"
 #include "memory/pool/trim.h"
@@ -137,21 +139,49 @@ loch_status lochi_pool_visit_all(pool_visitor *visit, void *user)
     return status;
 }
 
+/* --- what a thread frees --- */
+
+void lochi_pool_mark_frees(void)
+{
+    lochi_lock_take(&process_lock);
+    for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool)
+        lochi_pool_mark_own_blocks(pool);
+    lochi_lock_drop(&process_lock);
+}
+
+bool lochi_pool_has_frees(void)
+{
+    bool has_any = false;
+    lochi_lock_take(&process_lock);
+    for (lochi_pool *pool = process_pools; pool && !has_any; pool = pool->next_pool)
+        has_any = lochi_pool_has_own_frees(pool);
+    lochi_lock_drop(&process_lock);
+    return has_any;
+}
+
 /* --- asking others for memory --- */
 
-/* Tells whether a pool can give memory back for another one of the same device and kind. */
-static bool process_is_sibling(const lochi_pool *pool, const lochi_pool *other)
+/* Whose memory is short: the pools of this device and kind can help, without `asker`. */
+typedef struct process_need {
+    const lochi_pool *asker; /* NULL: no pool */
+    const loch_device *device;
+    loch_memory_kind kind;
+} process_need;
+
+/* Tells whether a pool can give memory back. One whose driver call the thread is inside of cannot. */
+static bool process_can_help(const process_need *need, const lochi_pool *other)
 {
-    return other != pool && other->device == pool->device && other->kind == pool->kind && !other->range;
+    return other != need->asker && other->device == need->device && other->kind == need->kind && !other->range &&
+           !lochi_lock_is_mine(&other->supply);
 }
 
 /* Returns the bytes of other pools that may be free: at most so many can be given back. */
-static size_t process_count_spare(const lochi_pool *pool)
+static size_t process_count_spare(const process_need *need)
 {
     size_t spare = 0;
     lochi_lock_assert_held(&process_lock);
     for (lochi_pool *other = process_pools; other; other = other->next_pool) {
-        if (!process_is_sibling(pool, other)) continue;
+        if (!process_can_help(need, other)) continue;
         lochi_lock_take(&other->lock);
         spare += lochi_pool_count_spare(other);
         lochi_lock_drop(&other->lock);
@@ -159,18 +189,34 @@ static size_t process_count_spare(const lochi_pool *pool)
     return spare;
 }
 
-size_t lochi_pool_ask_siblings(lochi_pool *pool, size_t bytes)
+/* Returns the bytes of other pools that can be given back: those in whole handles, after what threads cache was
+ * merged. */
+static size_t process_count_idle(const process_need *need, pool_handle **returned)
+{
+    size_t idle = 0;
+    lochi_lock_assert_held(&process_lock);
+    for (lochi_pool *other = process_pools; other; other = other->next_pool) {
+        if (!process_can_help(need, other)) continue;
+        lochi_pool_take_locks(other);
+        lochi_pool_gather(other);
+        idle += lochi_pool_count_idle(other, false) + other->waiting_bytes;
+        process_drop_locks(other, returned);
+    }
+    return idle;
+}
+
+/* Lets other pools give unused memory back for `bytes`, of which `left` are there already; SIZE_MAX: not known. Takes
+ * nothing if all of it together were not enough. */
+static size_t process_ask(const process_need *need, size_t bytes, size_t left)
 {
     size_t gone = 0;
     pool_handle *returned = NULL;
-    lochi_pool_take_locks(pool);
-    lochi_pool_look_at_room(pool, bytes);
-    const size_t room = lochi_pool_find_room(pool), own = lochi_pool_count_spare(pool);
-    lochi_pool_drop_locks(pool);
+    if (lochi_lock_is_mine(&process_lock)) return 0; /* a function that a driver call has called allocates */
+    const size_t missing = left == SIZE_MAX ? 1 : bytes > left ? bytes - left : 0;
     lochi_lock_take(&process_lock);
-    const bool is_enough = room == SIZE_MAX || process_count_spare(pool) + room + own >= bytes;
+    const bool is_enough = process_count_spare(need) >= missing && process_count_idle(need, &returned) >= missing;
     for (lochi_pool *other = is_enough ? process_pools : NULL; other && gone < bytes; other = other->next_pool) {
-        if (!process_is_sibling(pool, other)) continue;
+        if (!process_can_help(need, other)) continue;
         lochi_pool_take_locks(other);
         gone += lochi_pool_trim(other, 0);
         process_drop_locks(other, &returned);
@@ -178,6 +224,27 @@ size_t lochi_pool_ask_siblings(lochi_pool *pool, size_t bytes)
     lochi_lock_drop(&process_lock);
     lochi_pool_give_returned(returned);
     return gone;
+}
+
+size_t lochi_pool_ask_device(const loch_device *device, loch_memory_kind kind, size_t bytes, size_t left)
+{
+    const process_need need = {.device = device, .kind = kind};
+    return process_ask(&need, bytes, left);
+}
+
+size_t lochi_pool_ask_siblings(lochi_pool *pool, size_t bytes, loch_status why)
+{
+    const process_need need = {.asker = pool, .device = pool->device, .kind = pool->kind};
+    lochi_pool_take_locks(pool);
+    lochi_pool_look_at_room(pool, bytes);
+    const size_t limit = lochi_pool_find_limit_room(pool), room = pool->has_room ? pool->room : SIZE_MAX;
+    /* New memory comes in the place of whole handles; if it can be mapped, between two free pieces at most. */
+    const size_t pieces = pool->is_virtual ? 2 * lochi_pool_find_largest(pool) : 0;
+    const size_t own = lochi_pool_count_idle(pool, true) + pieces;
+    lochi_pool_drop_locks(pool);
+    if (limit != SIZE_MAX && limit + own < bytes) return 0; /* the limits refuse it, whatever others give back */
+    if (why != LOCH_E_DEVICE_MEMORY && room != SIZE_MAX && room >= bytes) return 0; /* the device is not short */
+    return process_ask(&need, bytes, room == SIZE_MAX ? SIZE_MAX : room + own);
 }
 
 size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)

@@ -14,9 +14,10 @@ typedef loch_status pool_visitor(lochi_pool *pool, void *user);
 /* Calls a function for every pool of the process, with the lock of the list held. Stops at the first failure. */
 loch_status lochi_pool_visit_all(pool_visitor *visit, void *user);
 
-/* Asks the other pools of the device and kind to give back unused memory for a request of `bytes`. Asks none if all of
- * it together were not enough. Returns the bytes given back. */
-size_t lochi_pool_ask_siblings(lochi_pool *pool, size_t bytes);
+/* Asks the other pools of the device and kind to give back unused memory for a request of `bytes`, which failed with
+ * `why`. Asks none if the pool's limits refuse the request anyway, if the device is not short, or if all of that memory
+ * together were not enough. Returns the bytes given back. */
+size_t lochi_pool_ask_siblings(lochi_pool *pool, size_t bytes, loch_status why);
 /* Asks all pools below the topmost full pool to give back memory, to make room for `bytes` within the limits of the
  * family. Asks `pool` itself only if `is_asked`. No pool gives back memory below its minimum. Returns the bytes
  * given back. */

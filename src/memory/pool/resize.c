@@ -126,9 +126,11 @@ static loch_status resize_try(lochi_pool *pool, void *address, size_t bytes, siz
 static loch_status resize_again(lochi_pool *pool, void *address, size_t bytes, loch_status status, size_t *allocated)
 {
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED;
+    lochi_growth now = {0};
+    const size_t more = lochi_pool_get_growth(pool, address, &now) && bytes > now.bytes ? bytes - now.bytes : bytes;
     const size_t gone = lochi_error_is_final(status) ? 0
-                        : status == LOCH_E_LIMIT     ? lochi_pool_ask_family(pool, bytes, false)
-                        : is_short && !pool->range   ? lochi_pool_ask_siblings(pool, bytes)
+                        : status == LOCH_E_LIMIT     ? lochi_pool_ask_family(pool, more, false)
+                        : is_short && !pool->range   ? lochi_pool_ask_siblings(pool, more, status)
                                                      : 0;
     if (gone) status = resize_try(pool, address, bytes, allocated, true);
     if (status != LOCH_OK) lochi_failure_count(&pool->failures);

@@ -356,6 +356,8 @@ struct pool_cache {
     pool_stack stacks[POOL_CLASS_MAX];
     pool_block *quick[POOL_QUICK_BINS];
     uint64_t granted_allocs; /* `allocs` when its thread was given room; guarded by the spin lock of the figures */
+    int64_t gathered_blocks; /* part of POOL_BLOCKS that is published; guarded by the spin lock of the figures */
+    int64_t marked_blocks;   /* blocks that its thread had when it called lochi_pool_mark_own_blocks */
 };
 
 /* --- families --- */
@@ -449,6 +451,7 @@ struct lochi_pool {
     size_t records_count;
     pool_handle *returned;        /* segments that go back to the source when the locks are dropped (source.c) */
     loch_status dry;              /* why the source has no segment, while a request tries to do without one */
+    uint64_t dry_missing;         /* bytes that the source lacks then; 0: not known */
     uint32_t fetches;             /* threads that are getting a segment from the source */
     uint64_t fetched;             /* segments that came from the source */
     pthread_cond_t has_fetched;   /* signalled when a thread has got a segment, or was refused one */

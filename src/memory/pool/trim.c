@@ -29,9 +29,9 @@ void lochi_pool_empty_caches(lochi_pool *pool)
     if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
 }
 
-/* Frees what threads, slabs and streams hold, as far as possible. */
-static void trim_gather(lochi_pool *pool)
+void lochi_pool_gather(lochi_pool *pool)
 {
+    lochi_pool_assert_both(pool);
     trim_flush(pool);
     lochi_pool_collect(pool);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
@@ -57,7 +57,7 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
 {
     lochi_pool_assert_both(pool);
     const size_t before = pool->reserved;
-    trim_gather(pool);
+    lochi_pool_gather(pool);
     lochi_pool_drop_annexes(pool);
     if (pool->range) return 0;
     if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep, NULL);
@@ -67,7 +67,7 @@ size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
     for (int i = 0; i < 2 && lochi_pool_free_bytes(pool) + pool->waiting_bytes > keep && trim_is_unfinished(pool);
          i++) {
         lochi_pool_wait_for_all(pool);
-        trim_gather(pool);
+        lochi_pool_gather(pool);
         if (lochi_pool_free_bytes(pool) > keep) lochi_pool_give_back(pool, lochi_pool_free_bytes(pool) - keep, NULL);
     }
     return before - pool->reserved;

@@ -333,7 +333,7 @@ static size_t wake_make_room(lochi_pool *pool, loch_status why)
     const size_t asleep = pool->asleep_bytes;
     lochi_pool_drop_locks(pool);
     if (why == LOCH_E_LIMIT) gone += lochi_pool_ask_family(pool, asleep, false);
-    if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool, asleep);
+    if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool, asleep, why);
     lochi_error_restore(&saved);
     return gone;
 }

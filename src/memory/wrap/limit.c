@@ -35,7 +35,8 @@ static loch_status limit_refuse(limit *self, size_t bytes, uint64_t admitted, ui
     else
         (void)LOCH_FAIL(LIMIT, "%s more do not fit: allocator \"%s\" is at its limit of %s (%s in use)",
                         LOCHI_SIZE(bytes), self->allocator->name, LOCHI_SIZE(hard), LOCHI_SIZE(admitted));
-    lochi_error_note_short(self->allocator->name, bytes + (admitted < hard ? admitted : hard) - hard,
+    const uint64_t in_use = bytes > hard ? 0 : admitted < hard ? admitted : hard; /* frees do not help above it */
+    lochi_error_note_short(self->allocator->name, bytes + in_use - hard,
                            bytes > hard ? LOCH_REMEDY_NONE : LOCH_REMEDY_FREE);
     return LOCH_E_LIMIT;
 }

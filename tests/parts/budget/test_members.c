@@ -59,6 +59,73 @@ static void the_sentence_says_who_has_what(void **state)
     loch_budget_close(budget);
 }
 
+/* A member would wait longer for the others than the request may, or less: the request waits for its own time. The
+ * sentence still says who has what. */
+static void a_request_waits_for_its_own_time(void **state)
+{
+    (void)state;
+    static const uint64_t wait_ms[] = {60000, 10}, most_ms[] = {30000, 60000};
+    for (size_t i = 0; i < 2; i++) {
+        void *held, *block = TEST_UNTOUCHED;
+        loch_budget *budget = budget_open(128 * TEST_MIB, wait_ms[i]);
+        party a = party_begin(budget_device, budget, "holder", 0, 0),
+              b = party_begin(budget_device, budget, "hungry", 0, 0);
+        const loch_request request = {.size = sizeof request, .bytes = 64 * TEST_MIB, .timeout_ns = 300000000};
+        CHECK_OK(loch_alloc(a.pool, 100 * TEST_MIB, &held));
+        const uint64_t start_ns = loch_host_now_ns();
+        CHECK_FAILS(loch_allocator_alloc(b.pool, &request, &block), LIMIT);
+        const uint64_t taken_ns = loch_host_now_ns() - start_ns;
+        const char *sentence = loch_error_get()->sentence;
+        assert_in_range(taken_ns, request.timeout_ns, most_ms[i] * 1000000);
+        assert_non_null(strstr(sentence, "budget \"test\" of 128 MiB"));
+        assert_non_null(strstr(sentence, "\"holder\" (pid "));
+        assert_non_null(strstr(sentence, "; waited "));
+        assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_FREE);
+        CHECK_OK(loch_free(a.pool, held));
+        party_end(&a);
+        party_end(&b);
+        loch_budget_close(budget);
+    }
+}
+
+typedef struct giver {
+    loch_allocator *pool;
+    void *block;
+    loch_status status;
+} giver;
+
+static void *giver_run(void *user)
+{
+    giver *it = user;
+    (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    it->status = loch_free(it->pool, it->block);
+    if (it->status == LOCH_OK) it->status = loch_allocator_trim(it->pool, 0, NULL);
+    return NULL;
+}
+
+static void a_request_waits_until_another_member_frees(void **state)
+{
+    (void)state;
+    loch_budget *budget = budget_open(128 * TEST_MIB, 10);
+    party a = party_begin(budget_device, budget, "holder", 0, 0),
+          b = party_begin(budget_device, budget, "hungry", 0, 0);
+    const loch_request request = {
+        .size = sizeof request, .bytes = 64 * TEST_MIB, .timeout_ns = BUDGET_SECONDS * (uint64_t)1000000000};
+    giver other = {.pool = a.pool};
+    pthread_t thread;
+    void *block = NULL;
+    CHECK_OK(loch_alloc(a.pool, 100 * TEST_MIB, &other.block));
+    assert_int_equal(pthread_create(&thread, NULL, giver_run, &other), 0);
+    const loch_status status = loch_allocator_alloc(b.pool, &request, &block);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    CHECK_OK(other.status);
+    CHECK_OK(status);
+    CHECK_OK(loch_free(b.pool, block));
+    party_end(&a);
+    party_end(&b);
+    loch_budget_close(budget);
+}
+
 static void a_minimum_is_never_lent(void **state)
 {
     (void)state;
@@ -474,6 +541,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_member_grows_as_its_pool_does),
         cmocka_unit_test(the_sentence_says_who_has_what),
+        cmocka_unit_test(a_request_waits_for_its_own_time),
+        cmocka_unit_test(a_request_waits_until_another_member_frees),
         cmocka_unit_test(a_minimum_is_never_lent),
         cmocka_unit_test(borrowers_give_back_for_a_minimum),
         cmocka_unit_test(free_memory_goes_back_for_a_fair_share_and_no_further),

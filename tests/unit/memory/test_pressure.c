@@ -79,6 +79,166 @@ static void a_function_that_evicts_one_entry_is_called_until_it_fits(void **stat
     pool_end_sim(pool, device);
 }
 
+/* --- functions that free what is not the allocator's --- */
+
+static void stack_evict(loch_allocator *asker, loch_allocator *holder, size_t bytes, unsigned most)
+{
+    cache entries = {.allocator = holder};
+    void *block, *held;
+    while (entries.count < ENTRIES && loch_alloc(holder, MIB, &held) == LOCH_OK)
+        entries.blocks[entries.count++] = held;
+    const size_t before = entries.count;
+    CHECK_OK(loch_allocator_add_pressure(asker, cache_evict, &entries));
+    CHECK_OK(loch_alloc(asker, bytes, &block));
+    assert_in_range(entries.calls, 5, most); /* more than RETRY_IDLE_CALLS */
+    assert_int_equal(entries.count, before - entries.calls);
+    CHECK_OK(loch_free(asker, block));
+    CHECK_OK(loch_allocator_remove_pressure(asker, cache_evict, &entries));
+    while (entries.count)
+        CHECK_OK(loch_free(holder, entries.blocks[--entries.count]));
+}
+
+static void a_function_may_evict_from_another_pool(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"sim:64MiB,granule=64KiB", "sim:64MiB,granule=64KiB,virtual=off"};
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open(devices[i]);
+        loch_allocator *holder = pool_of(device, "holder", 0), *asker = pool_of(device, "asker", 0);
+        stack_evict(asker, holder, 16 * MIB, 40); /* raw segments hold several entries */
+        loch_allocator_release(asker);
+        pool_end_sim(holder, device);
+    }
+}
+
+static void a_function_may_evict_from_the_source(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,granule=64KiB");
+    loch_allocator *source = pool_of(device, "source", 0), *asker;
+    const loch_pool_options options = {.size = sizeof options, .source = source};
+    CHECK_OK(loch_pool_create(device, "asker", &options, &asker));
+    stack_evict(asker, source, 16 * MIB, 16);
+    loch_allocator_release(asker);
+    pool_end_sim(source, device);
+}
+
+static void a_function_may_evict_from_a_direct_allocator(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,granule=64KiB");
+    loch_allocator *holder, *asker = pool_of(device, "asker", 0);
+    CHECK_OK(loch_direct_create(device, "holder", NULL, &holder));
+    stack_evict(asker, holder, 16 * MIB, 16);
+    loch_allocator_release(holder);
+    pool_end_sim(asker, device);
+}
+
+/* Frees memory that no allocator knows of. */
+typedef struct raw_cache {
+    void *blocks[ENTRIES];
+    size_t count;
+} raw_cache;
+
+static size_t raw_evict(loch_allocator *allocator, size_t bytes, void *user)
+{
+    raw_cache *it = user;
+    (void)allocator, (void)bytes;
+    if (!it->count) return 0;
+    LOCH_CHECK(loch_raw_free(it->blocks[--it->count]));
+    return MIB;
+}
+
+static void a_function_may_free_memory_of_the_device(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB");
+    loch_allocator *pool = pool_of(device, "p", 0);
+    raw_cache entries = {.count = 0};
+    void *block;
+    for (; entries.count < ENTRIES; entries.count++)
+        CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, MIB, 0, &entries.blocks[entries.count]));
+    CHECK_OK(loch_allocator_add_pressure(pool, raw_evict, &entries));
+    CHECK_OK(loch_alloc(pool, 16 * MIB, &block));
+    assert_int_equal(entries.count, ENTRIES - 16);
+    CHECK_OK(loch_free(pool, block));
+    CHECK_OK(loch_allocator_remove_pressure(pool, raw_evict, &entries));
+    while (entries.count)
+        CHECK_OK(loch_raw_free(entries.blocks[--entries.count]));
+    pool_end_sim(pool, device);
+}
+
+/* Keeps the contents of an entry in another pool before it frees the entry. */
+typedef struct spiller {
+    cache from;
+    loch_allocator *to;
+    void *kept[ENTRIES];
+    size_t count;
+} spiller;
+
+static size_t spill_one(loch_allocator *allocator, size_t bytes, void *user)
+{
+    spiller *it = user;
+    LOCH_CHECK(loch_alloc(it->to, MIB, &it->kept[it->count++]));
+    return cache_evict(allocator, bytes, &it->from);
+}
+
+static void a_function_may_keep_contents_elsewhere(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB,granule=64KiB"), *host = sim_open("cpu");
+    loch_allocator *holder = pool_of(device, "holder", 0), *asker = pool_of(device, "asker", 0);
+    spiller it = {.from = {.allocator = holder}, .to = pool_of(host, "host", 0)};
+    void *block;
+    for (; it.from.count < ENTRIES; it.from.count++)
+        it.from.blocks[it.from.count] = pool_alloc(holder, MIB);
+    CHECK_OK(loch_allocator_add_pressure(asker, spill_one, &it));
+    CHECK_OK(loch_alloc(asker, 16 * MIB, &block));
+    assert_int_equal(it.from.calls, 16);
+    CHECK_OK(loch_free(asker, block));
+    CHECK_OK(loch_allocator_remove_pressure(asker, spill_one, &it));
+    while (it.from.count)
+        CHECK_OK(loch_free(holder, it.from.blocks[--it.from.count]));
+    while (it.count)
+        CHECK_OK(loch_free(it.to, it.kept[--it.count]));
+    loch_allocator_release(asker);
+    pool_end(it.to, host);
+    pool_end_sim(holder, device);
+}
+
+/* Uses a scratch block, and frees nothing else. */
+static size_t scratch(loch_allocator *allocator, size_t bytes, void *user)
+{
+    cache *it = user;
+    void *block;
+    (void)allocator;
+    it->calls++;
+    LOCH_CHECK(loch_alloc(it->allocator, 4096, &block));
+    LOCH_CHECK(loch_free(it->allocator, block));
+    return bytes;
+}
+
+static void a_scratch_block_is_no_progress(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:8GiB");
+    loch_allocator *pool = pool_of(device, "server", 16 * MIB), *own = pool_of(device, "scratch", 0), *direct;
+    void *held = pool_alloc(pool, 16 * MIB), *block;
+    CHECK_OK(loch_direct_create(device, "direct", NULL, &direct));
+    loch_allocator *const all[] = {own, direct};
+    for (size_t i = 0; i < 2; i++) {
+        cache entries = {.allocator = all[i]};
+        CHECK_OK(loch_allocator_add_pressure(pool, scratch, &entries));
+        CHECK_FAILS(loch_alloc(pool, MIB, &block), LIMIT);
+        assert_int_equal(entries.calls, 4);
+        CHECK_OK(loch_allocator_remove_pressure(pool, scratch, &entries));
+    }
+    CHECK_OK(loch_free(pool, held));
+    loch_allocator_release(direct);
+    loch_allocator_release(own);
+    pool_end_sim(pool, device);
+}
+
 static void a_function_that_lies_gets_few_attempts(void **state)
 {
     (void)state;
@@ -126,6 +286,33 @@ static void a_function_may_remove_itself(void **state)
     CHECK_OK(loch_allocator_remove_pressure(pool, remove_itself, &calls));
     CHECK_OK(loch_free(pool, held));
     cache_end(&entries);
+    pool_end_sim(pool, device);
+}
+
+static size_t look_at_time(loch_allocator *allocator, size_t bytes, void *user)
+{
+    (void)allocator, (void)bytes;
+    *(uint64_t *)user = loch_pressure_get_left_ns();
+    return 0;
+}
+
+static void a_function_knows_how_long_the_request_may_wait(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:8GiB");
+    loch_allocator *pool = pool_of(device, "server", 16 * MIB);
+    void *held = pool_alloc(pool, 16 * MIB), *block;
+    loch_request request = {.size = sizeof request, .bytes = MIB};
+    uint64_t left_ns = 0;
+    CHECK_OK(loch_allocator_add_pressure(pool, look_at_time, &left_ns));
+    CHECK_FAILS(loch_allocator_alloc(pool, &request, &block), LIMIT);
+    assert_int_equal(left_ns, UINT64_MAX);
+    request.timeout_ns = 20000000;
+    CHECK_FAILS(loch_allocator_alloc(pool, &request, &block), LIMIT);
+    assert_true(left_ns <= request.timeout_ns);
+    assert_int_equal(loch_pressure_get_left_ns(), UINT64_MAX);
+    CHECK_OK(loch_allocator_remove_pressure(pool, look_at_time, &left_ns));
+    CHECK_OK(loch_free(pool, held));
     pool_end_sim(pool, device);
 }
 
@@ -330,8 +517,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         POOL_TEST(a_function_that_evicts_one_entry_is_called_until_it_fits),
+        POOL_TEST(a_function_may_evict_from_another_pool),
+        POOL_TEST(a_function_may_evict_from_the_source),
+        POOL_TEST(a_function_may_evict_from_a_direct_allocator),
+        POOL_TEST(a_function_may_free_memory_of_the_device),
+        POOL_TEST(a_function_may_keep_contents_elsewhere),
+        POOL_TEST(a_scratch_block_is_no_progress),
         POOL_TEST(a_function_that_lies_gets_few_attempts),
         POOL_TEST(a_function_may_remove_itself),
+        POOL_TEST(a_function_knows_how_long_the_request_may_wait),
         POOL_TEST(what_fails_in_a_function_is_not_the_request),
         POOL_TEST(parents_are_asked_for_children),
         POOL_TEST(the_record_names_whose_limit_it_is),

@@ -109,6 +109,51 @@ static void a_wait_is_ended_by_memory_of_another_allocator(void **state)
     loch_allocator_release(two);
 }
 
+/* The pool keeps what it frees. The direct allocator asks it. */
+static void a_direct_allocator_gets_what_a_pool_has_idle(void **state)
+{
+    loch_allocator *direct = direct_on(*state), *pool;
+    waiter w;
+    void *held = NULL, *block = NULL;
+    CHECK_OK(loch_pool_create(*state, "pool", NULL, &pool));
+    CHECK_OK(loch_alloc(pool, MOST, &held));
+    const pthread_t thread = waiter_start(&w, direct);
+    CHECK_OK(loch_free(pool, held));
+    check_served(&w, thread);
+    CHECK_OK(loch_alloc(pool, MOST, &held));
+    CHECK_OK(loch_free(pool, held));
+    CHECK_OK(loch_alloc(direct, MOST, &block)); /* without waiting */
+    CHECK_FAILS(loch_alloc(direct, MOST, &held), DEVICE_MEMORY);
+    assert_int_equal(loch_error_get()->missing_bytes, 32 * TEST_MIB);
+    assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_FREE);
+    CHECK_OK(loch_free(direct, block));
+    loch_allocator_release(pool);
+    loch_allocator_release(direct);
+}
+
+/* What is in use does not matter for a request above the limit. */
+static void what_is_in_use_is_not_missing_above_a_limit(void **state)
+{
+    loch_allocator *direct = direct_on(*state), *limited, *narrow;
+    const loch_limit_options options = {.size = sizeof options, .hard_bytes = 16 * TEST_MIB};
+    const loch_direct_options direct_options = {.size = sizeof direct_options, .limit_bytes = 16 * TEST_MIB};
+    CHECK_OK(loch_limit_create(direct, "limited", &options, &limited));
+    CHECK_OK(loch_direct_create(*state, "narrow", &direct_options, &narrow));
+    loch_allocator *const all[] = {limited, narrow};
+    for (size_t i = 0; i < 2; i++) {
+        void *held = NULL, *block = NULL;
+        CHECK_OK(loch_alloc(all[i], 12 * TEST_MIB, &held));
+        CHECK_FAILS(loch_alloc(all[i], 17 * TEST_MIB, &block), LIMIT);
+        assert_int_equal(loch_error_get()->missing_bytes, TEST_MIB);
+        CHECK_FAILS(loch_alloc(all[i], 8 * TEST_MIB, &block), LIMIT);
+        assert_int_equal(loch_error_get()->missing_bytes, 4 * TEST_MIB);
+        CHECK_OK(loch_free(all[i], held));
+    }
+    loch_allocator_release(narrow);
+    loch_allocator_release(limited);
+    loch_allocator_release(direct);
+}
+
 static void a_wait_holds_though_the_listing_misses_threads(void **state)
 {
     loch_allocator *direct = direct_on(*state);
@@ -222,6 +267,8 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(a_wait_is_ended_by_memory_of_another_allocator),
+        cmocka_unit_test(a_direct_allocator_gets_what_a_pool_has_idle),
+        cmocka_unit_test(what_is_in_use_is_not_missing_above_a_limit),
         cmocka_unit_test(a_wait_holds_though_the_listing_misses_threads),
         cmocka_unit_test(a_wait_holds_after_the_other_user_has_ended),
         cmocka_unit_test(a_wait_is_ended_by_a_thread_that_only_frees),

@@ -55,7 +55,7 @@ typedef struct loch_budget_options {
      *  most 1 GiB. */
     size_t chunk_bytes;
     /** How long a request of this process waits for other processes to give memory back, in nanoseconds; 0 for 0.2
-     *  seconds. */
+     *  seconds. A request with a timeout_ns waits for that time instead. */
     uint64_t wait_ns;
     loch_budget_access access; /**< what this process does with the budget */
 } loch_budget_options;

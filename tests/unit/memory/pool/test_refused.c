@@ -580,6 +580,52 @@ static void an_option_sets_the_headroom(void **state)
     loch_device_release(device);
 }
 
+/* --- other pools --- */
+
+/* Pool "b" cannot use what pool "a" has idle: its own limit leaves nothing, or the idle memory lies in parts of handles.
+ * So "a" keeps it. */
+static void other_pools_keep_what_cannot_help(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        loch_device *device = sim_open(i % 2 ? RAW : SIM);
+        const loch_pool_options limited = {.size = sizeof limited, .limit_bytes = i < 2 ? 8 * MIB : 0};
+        loch_allocator *a = pool_make(device, NULL), *b = pool_make(device, &limited), *in = i < 2 ? b : a;
+        static void *blocks[2048];
+        void *block, *idle = pool_alloc(a, i < 2 ? 16 * MIB : 2 * MIB);
+        size_t count = 0;
+        CHECK_OK(loch_free(a, idle));
+        while (count < 768 && loch_alloc(in, 48 << 10, &blocks[count]) == LOCH_OK)
+            count++;
+        for (size_t at = 0; at < count; at += 2)
+            CHECK_OK(loch_free(in, blocks[at]));
+        const size_t held = pool_info(a).reserved_bytes, left = 64 * MIB - held;
+        if (i < 2)
+            CHECK_FAILS(loch_alloc(b, 4 * MIB, &block), FRAGMENTED);
+        else
+            CHECK_FAILS(loch_alloc(b, left + 8 * MIB, &block), DEVICE_MEMORY);
+        assert_int_equal(pool_info(a).reserved_bytes, held);
+        for (size_t at = 1; at < count; at += 2)
+            CHECK_OK(loch_free(in, blocks[at]));
+        loch_allocator_release(b);
+        pool_end_sim(a, device);
+    }
+}
+
+/* What threads cache is counted too: it can be given back. */
+static void other_pools_give_what_their_threads_cache(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(SIM);
+    loch_allocator *a = pool_make(device, NULL), *b = pool_make(device, NULL);
+    void *first = pool_alloc(a, 40 * MIB), *second;
+    CHECK_OK(loch_free(a, first)); /* the thread's last block */
+    CHECK_OK(loch_alloc(b, 48 * MIB, &second));
+    CHECK_OK(loch_free(b, second));
+    loch_allocator_release(b);
+    pool_end_sim(a, device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -594,6 +640,8 @@ int main(void)
         POOL_TEST(a_request_may_use_the_headroom),
         POOL_TEST(a_call_that_finds_the_device_full_gives_idle_memory_back),
         POOL_TEST(an_option_sets_the_headroom),
+        POOL_TEST(other_pools_keep_what_cannot_help),
+        POOL_TEST(other_pools_give_what_their_threads_cache),
     };
     return cmocka_run_group_tests_name("refused requests", tests, NULL, NULL);
 }

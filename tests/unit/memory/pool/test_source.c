@@ -560,6 +560,116 @@ static void a_child_of_a_fork_waits_for_no_segment(void **state)
     supplier_close(it.from);
 }
 
+/* --- sources of the library that have no memory --- */
+
+/* Fills a pool on a source with blocks of several sizes, and frees every second. Returns the bytes of live blocks. */
+static size_t fill_half(loch_allocator *pool, void *blocks[512], size_t *count)
+{
+    test_random random = {7};
+    size_t live = 0, bytes;
+    for (*count = 0; *count < 512; ++*count) {
+        bytes = 1 + test_random_below(&random, 2 * MIB);
+        if (loch_alloc(pool, bytes, &blocks[*count]) != LOCH_OK) break;
+        if (*count % 2) live += bytes;
+    }
+    for (size_t i = 0; i < *count; i += 2) {
+        CHECK_OK(loch_free(pool, blocks[i]));
+        blocks[i] = NULL;
+    }
+    return live;
+}
+
+/* A request that the source refuses leaves the idle segments: what cannot help does not go back, and what went back in
+ * vain is fetched again. */
+static void a_refusal_of_the_source_keeps_idle_segments(void **state)
+{
+    (void)state;
+    static const size_t limits[] = {16 * MIB, 0};
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open(i ? "sim:16MiB,granule=64KiB" : "sim:64MiB,granule=64KiB");
+        const loch_pool_options below = {.size = sizeof below, .limit_bytes = limits[i]};
+        loch_allocator *source, *pool;
+        if (limits[i])
+            CHECK_OK(loch_pool_create(device, "source", &below, &source));
+        else
+            CHECK_OK(loch_direct_create(device, "source", NULL, &source));
+        const loch_pool_options options = {.size = sizeof options, .source = source};
+        CHECK_OK(loch_pool_create(device, "p", &options, &pool));
+        void *blocks[512], *block;
+        size_t count;
+        const size_t live = fill_half(pool, blocks, &count);
+        for (size_t more = 1; more <= 2 * MIB; more += 400000) {
+            const loch_pool_info before = pool_info(pool);
+            const size_t idle = pool_stats(pool).cached_bytes;
+            CHECK_FAILS(loch_alloc(pool, 16 * MIB - live + more, &block), DEVICE_MEMORY);
+            assert_true(pool_info(pool).reserved_bytes <= before.reserved_bytes);
+            assert_true(pool_stats(pool).cached_bytes >= idle);
+        }
+        for (size_t at = 0; at < count; at++)
+            CHECK_OK(loch_free(pool, blocks[at]));
+        CHECK_OK(loch_allocator_trim(pool, 0, NULL));
+        loch_allocator_release(pool);
+        loch_allocator_release(source);
+        loch_device_release(device);
+    }
+}
+
+/* A source of the user says nothing of what it lacks, so segments go back to it: they are fetched again. */
+static void segments_that_went_back_in_vain_are_fetched_again(void **state)
+{
+    (void)state;
+    supplier *it = supplier_open("cpu");
+    loch_allocator *pool = supplier_pool(it, (loch_pool_options){0});
+    void *blocks[4], *block;
+    for (size_t i = 0; i < 4; i++)
+        blocks[i] = pool_alloc(pool, 3 * MIB);
+    CHECK_OK(loch_free(pool, blocks[1]));
+    CHECK_OK(loch_free(pool, blocks[2]));
+    const size_t held = pool_info(pool).reserved_bytes;
+    atomic_store(&it->capacity, atomic_load(&it->bytes));
+    const size_t frees = atomic_load(&it->frees);
+    CHECK_FAILS(loch_alloc(pool, 16 * MIB, &block), DEVICE_MEMORY);
+    assert_true(atomic_load(&it->frees) > frees);
+    assert_int_equal(pool_info(pool).reserved_bytes, held);
+    blocks[1] = pool_alloc(pool, 3 * MIB);
+    blocks[2] = pool_alloc(pool, 3 * MIB);
+    for (size_t i = 0; i < 4; i++)
+        CHECK_OK(loch_free(pool, blocks[i]));
+    supplier_close(it);
+}
+
+static void what_the_source_can_never_serve_fails_at_once(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB");
+    loch_allocator *below = pool_make(device, NULL), *limited, *direct, *pool;
+    const loch_limit_options limit = {.size = sizeof limit, .hard_bytes = 16 * MIB};
+    CHECK_OK(loch_limit_create(below, "limited", &limit, &limited));
+    CHECK_OK(loch_direct_create(device, "direct", NULL, &direct));
+    loch_allocator *const sources[] = {limited, direct};
+    for (size_t i = 0; i < 2; i++) {
+        const loch_pool_options options = {.size = sizeof options, .source = sources[i]};
+        CHECK_OK(loch_pool_create(device, "p", &options, &pool));
+        /* Without the remedy of the source, the test would wait for centuries. */
+        const loch_request request = {
+            .size = sizeof request, .bytes = i ? 80 * MIB : 20 * MIB, .timeout_ns = UINT64_MAX / 2};
+        void *kept = pool_alloc(pool, MIB), *block;
+        const size_t held = pool_info(pool).reserved_bytes;
+        CHECK_FAILS(loch_allocator_alloc(pool, &request, &block), DEVICE_MEMORY);
+        assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_NONE);
+        assert_int_equal(loch_error_get()->attempts, 1);
+        assert_int_equal(loch_error_get()->missing_bytes, i ? 16 * MIB : 4 * MIB);
+        assert_string_equal(loch_error_get()->owner, i ? loch_device_get_name(device) : "limited");
+        assert_int_equal(pool_info(pool).reserved_bytes, held);
+        CHECK_OK(loch_free(pool, kept));
+        CHECK_OK(loch_allocator_trim(pool, 0, NULL));
+        loch_allocator_release(pool);
+    }
+    loch_allocator_release(direct);
+    loch_allocator_release(limited);
+    pool_end_sim(below, device);
+}
+
 /* --- every block a segment --- */
 
 static loch_status expect_alone(const loch_memory_piece *piece, void *user)
@@ -650,6 +760,9 @@ int main(void)
         POOL_TEST(threads_share_a_pool_on_a_source),
         POOL_TEST(a_segment_on_its_way_is_waited_for),
         POOL_TEST(a_child_of_a_fork_waits_for_no_segment),
+        POOL_TEST(a_refusal_of_the_source_keeps_idle_segments),
+        POOL_TEST(segments_that_went_back_in_vain_are_fetched_again),
+        POOL_TEST(what_the_source_can_never_serve_fails_at_once),
         POOL_TEST(every_block_is_a_segment),
         POOL_TEST(every_block_is_a_segment_of_the_source),
     };
