@@ -276,7 +276,8 @@ LOCH_API uint64_t loch_pressure_get_left_ns(void);
 /** Adds a pressure function to an allocator. When an allocation fails because memory is short and a retry is allowed,
  *  the functions of the allocator are called in order of addition, then those of the allocators that it wraps or got
  *  memory from, then those of a child's parents, the nearest first, up to the pool whose limit is reached. No function
- *  is called for a request that is larger than a limit or than the device. `user` is borrowed until
+ *  is called for a request that is larger than a limit or than the device. Functions of a wrapper around a parent are
+ *  not called for its children, which do not use the wrapper. `user` is borrowed until
  *  loch_allocator_remove_pressure. E_EXISTS: the same function and `user` are added already. E_HOST_MEMORY. Any
  *  thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_add_pressure(loch_allocator *allocator,

@@ -356,13 +356,14 @@ static bool alloc_is_short(loch_status status)
     return status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || status == LOCH_E_LIMIT;
 }
 
-/* Tells whether the source of a pool is one of the library's: it has asked the pools of the device itself. */
-static bool alloc_has_asked(const lochi_pool *pool)
+/* Tells whether the source of a pool has asked the pools of the device itself. Those of the library do. */
+static bool alloc_has_asked(const lochi_pool *pool, const loch_request *request)
 {
     const loch_allocator *source = pool->options.source;
     while (source && source->wrapped)
         source = source->wrapped;
-    return source && (source->pool || !strcmp(source->ops.kind, "direct"));
+    const bool may_retry = !(request->flags & LOCH_ALLOC_NO_RETRY);
+    return source && (source->pool || (may_retry && !strcmp(source->ops.kind, "direct")));
 }
 
 /* Asks other pools to give back unused memory if that can help. Returns the bytes given back. */
@@ -373,9 +374,9 @@ static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, lo
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || is_forbidden;
     size_t gone = 0;
     if (lochi_error_is_final(status)) return 0;
-    if (status == LOCH_E_LIMIT || is_forbidden)
+    if (status == LOCH_E_LIMIT || is_forbidden || (status == LOCH_E_DEVICE_MEMORY && pool->is_related))
         gone = lochi_pool_ask_family(pool, lochi_request_round(request) + request->alignment, false);
-    if (is_short && !pool->range && !alloc_has_asked(pool))
+    if (is_short && !pool->range && !alloc_has_asked(pool, request))
         gone += lochi_pool_ask_siblings(pool, lochi_request_round(request), status);
     return gone;
 }

@@ -189,7 +189,8 @@ const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t
     const lochi_pool *full = family_find_full(pool, needed, false);
     if (!full) full = family_find_full(pool, needed + pool->cell_bytes, false); /* the bytes that alignment costs */
     if (!full) full = pool;
-    *limit = family_limit(full);
+    const bool is_device = !full->family.limit && !full->family.sums[POOL_PROMISED];
+    *limit = is_device ? SIZE_MAX : family_limit(full);
     *held = full->family.sums[POOL_HELD];
     lochi_lock_drop(&family_lock);
     return full;

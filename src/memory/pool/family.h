@@ -22,7 +22,7 @@ const lochi_pool *lochi_family_find_ceiling(const lochi_pool *pool, size_t bytes
  * leave enough. */
 lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes);
 /* Finds the nearest pool, `pool` included, whose limit refuses `bytes` more for `pool`. Sets that limit and the bytes
- * counted in it. */
+ * counted in it. SIZE_MAX: it has none, and no minimum is promised in it, so the device is full. */
 const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held);
 /* Tells whether the memory of `pool` counts in the limit of `above`. A pool counts in its own limit. */
 bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above);

@@ -54,28 +54,6 @@ loch_status lochi_pool_check_ceiling(const lochi_pool *pool, size_t bytes)
     return LOCH_E_DEVICE_MEMORY;
 }
 
-loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes)
-{
-    lochi_lock_assert_held(&pool->lock);
-    size_t limit, held;
-    LOCH_TRY_RETURN(lochi_pool_check_ceiling(pool, bytes));
-    const lochi_pool *full = lochi_family_find_limit(pool, bytes, &limit, &held);
-    const char *name = loch_allocator_get_name(pool->allocator), *other = loch_allocator_get_name(full->allocator);
-    const char *with = full->is_related ? " with its children" : "";
-    if (full == pool)
-        (void)LOCH_FAIL(LIMIT, "%s more do not fit: pool \"%s\" is at its limit of %s (%s in use%s): " REFUSE_FIGURES,
-                        LOCHI_SIZE(bytes), name, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REFUSE_READ(pool));
-    else
-        (void)LOCH_FAIL(LIMIT,
-                        "%s more for pool \"%s\" do not fit: its parent \"%s\" is at its limit of %s (%s in use%s); "
-                        "the child: " REFUSE_FIGURES,
-                        LOCHI_SIZE(bytes), name, other, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REFUSE_READ(pool));
-    const size_t left = (limit > held ? limit - held : 0) + lochi_pool_free_bytes(pool);
-    const size_t least = refuse_least(pool, bytes);
-    lochi_error_note_short(other, least > left ? least - left : 1, LOCH_REMEDY_FREE);
-    return LOCH_E_LIMIT;
-}
-
 /* Refuses a request for which the device, the host or the source has no memory. Returns whose memory it is. */
 static const char *refuse_empty(lochi_pool *pool, size_t bytes)
 {
@@ -94,6 +72,38 @@ static const char *refuse_empty(lochi_pool *pool, size_t bytes)
     (void)LOCH_FAIL(DEVICE_MEMORY, "%s has no %s more for pool \"%s\": " REFUSE_FIGURES, pool->device->name,
                     LOCHI_SIZE(bytes), name, REFUSE_READ(pool));
     return pool->device->name;
+}
+
+/* Refuses a request for which the device, the host or the source has no memory, and notes what is missing. */
+static loch_status refuse_short(lochi_pool *pool, size_t bytes)
+{
+    const char *owner = refuse_empty(pool, bytes);
+    const size_t free = lochi_pool_free_bytes(pool), device = pool->has_room && pool->room != SIZE_MAX ? pool->room : 0;
+    lochi_error_note_short(owner, bytes > free + device ? bytes - free - device : 1, LOCH_REMEDY_FREE);
+    return LOCH_E_DEVICE_MEMORY;
+}
+
+loch_status lochi_pool_fail_limit(lochi_pool *pool, size_t bytes)
+{
+    lochi_lock_assert_held(&pool->lock);
+    size_t limit, held;
+    LOCH_TRY_RETURN(lochi_pool_check_ceiling(pool, bytes));
+    const lochi_pool *full = lochi_family_find_limit(pool, bytes, &limit, &held);
+    if (limit == SIZE_MAX) return refuse_short(pool, bytes); /* the family has no limit but the device */
+    const char *name = loch_allocator_get_name(pool->allocator), *other = loch_allocator_get_name(full->allocator);
+    const char *with = full->is_related ? " with its children" : "";
+    if (full == pool)
+        (void)LOCH_FAIL(LIMIT, "%s more do not fit: pool \"%s\" is at its limit of %s (%s in use%s): " REFUSE_FIGURES,
+                        LOCHI_SIZE(bytes), name, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REFUSE_READ(pool));
+    else
+        (void)LOCH_FAIL(LIMIT,
+                        "%s more for pool \"%s\" do not fit: its parent \"%s\" is at its limit of %s (%s in use%s); "
+                        "the child: " REFUSE_FIGURES,
+                        LOCHI_SIZE(bytes), name, other, LOCHI_SIZE(limit), LOCHI_SIZE(held), with, REFUSE_READ(pool));
+    const size_t left = (limit > held ? limit - held : 0) + lochi_pool_free_bytes(pool);
+    const size_t least = refuse_least(pool, bytes);
+    lochi_error_note_short(other, least > left ? least - left : 1, LOCH_REMEDY_FREE);
+    return LOCH_E_LIMIT;
 }
 
 loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status status)
@@ -117,10 +127,7 @@ loch_status lochi_pool_fail(lochi_pool *pool, const pool_want *want, loch_status
         lochi_error_note_short(name, 0, LOCH_REMEDY_FREE);
         return LOCH_E_FRAGMENTED;
     }
-    const char *owner = refuse_empty(pool, want->bytes);
-    const size_t device = pool->has_room && pool->room != SIZE_MAX ? pool->room : 0;
-    lochi_error_note_short(owner, want->bytes > free + device ? want->bytes - free - device : 1, LOCH_REMEDY_FREE);
-    return LOCH_E_DEVICE_MEMORY;
+    return refuse_short(pool, want->bytes);
 }
 
 loch_status lochi_pool_refuse_asleep(const lochi_pool *pool)

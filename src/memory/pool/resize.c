@@ -128,10 +128,12 @@ static loch_status resize_again(lochi_pool *pool, void *address, size_t bytes, l
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED;
     lochi_growth now = {0};
     const size_t more = lochi_pool_get_growth(pool, address, &now) && bytes > now.bytes ? bytes - now.bytes : bytes;
-    const size_t gone = lochi_error_is_final(status) ? 0
-                        : status == LOCH_E_LIMIT     ? lochi_pool_ask_family(pool, more, false)
-                        : is_short && !pool->range   ? lochi_pool_ask_siblings(pool, more, status)
-                                                     : 0;
+    size_t gone = 0;
+    if (!lochi_error_is_final(status)) {
+        if (status == LOCH_E_LIMIT || (status == LOCH_E_DEVICE_MEMORY && pool->is_related))
+            gone = lochi_pool_ask_family(pool, more, false);
+        if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool, more, status);
+    }
     if (gone) status = resize_try(pool, address, bytes, allocated, true);
     if (status != LOCH_OK) lochi_failure_count(&pool->failures);
     return status;

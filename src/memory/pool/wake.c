@@ -332,7 +332,7 @@ static size_t wake_make_room(lochi_pool *pool, loch_status why)
     size_t gone = lochi_pool_trim(pool, 0);
     const size_t asleep = pool->asleep_bytes;
     lochi_pool_drop_locks(pool);
-    if (why == LOCH_E_LIMIT) gone += lochi_pool_ask_family(pool, asleep, false);
+    if (why == LOCH_E_LIMIT || pool->is_related) gone += lochi_pool_ask_family(pool, asleep, false);
     if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool, asleep, why);
     lochi_error_restore(&saved);
     return gone;

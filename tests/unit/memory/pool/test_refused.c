@@ -612,6 +612,31 @@ static void other_pools_keep_what_cannot_help(void **state)
     }
 }
 
+/* Parent and child have no limit: the device is full, and not a limit. Memory that the other pools of the family have
+ * idle serves the request. */
+static void a_family_without_a_limit_is_short_of_the_device(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(SIM);
+    loch_allocator *parent = pool_make(device, NULL), *a = child_quota(parent, 0, 0), *b = child_quota(parent, 0, 0);
+    void *held = pool_alloc(a, 40 * MIB), *block;
+    loch_allocator *const all[] = {parent, a, b};
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_FAILS(loch_alloc(all[i], 32 * MIB, &block), DEVICE_MEMORY);
+        assert_string_equal(loch_error_get()->owner, loch_device_get_name(device));
+        assert_int_equal(loch_error_get()->missing_bytes, 8 * MIB);
+        assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_FREE);
+    }
+    CHECK_OK(loch_free(a, held));
+    CHECK_OK(loch_alloc(b, 60 * MIB, &block));
+    CHECK_OK(loch_free(b, block));
+    CHECK_OK(loch_alloc(parent, 60 * MIB, &block));
+    CHECK_OK(loch_free(parent, block));
+    loch_allocator_release(a);
+    loch_allocator_release(b);
+    pool_end_sim(parent, device);
+}
+
 /* What threads cache is counted too: it can be given back. */
 static void other_pools_give_what_their_threads_cache(void **state)
 {
@@ -641,6 +666,7 @@ int main(void)
         POOL_TEST(a_call_that_finds_the_device_full_gives_idle_memory_back),
         POOL_TEST(an_option_sets_the_headroom),
         POOL_TEST(other_pools_keep_what_cannot_help),
+        POOL_TEST(a_family_without_a_limit_is_short_of_the_device),
         POOL_TEST(other_pools_give_what_their_threads_cache),
     };
     return cmocka_run_group_tests_name("refused requests", tests, NULL, NULL);
