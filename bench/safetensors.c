@@ -149,8 +149,8 @@ static int compare(const void *a, const void *b)
     return (one > other) - (one < other);
 }
 
-/* Times a function and returns its best time. `fresh`: the file is opened again before each round, so that its pages are not mapped yet, and
- * the tensors of the round before are given back to the system. */
+/* Times a function and returns its best time. `fresh`: the file is opened again before each round, so that its pages
+ * are not mapped yet, and the tensors of the round before are given back to the system. */
 static double measure(bench *b, const char *name, void (*function)(bench *), bool fresh, int rounds)
 {
     double times[ROUNDS_MAX] = {0}, processor[ROUNDS_MAX] = {0};

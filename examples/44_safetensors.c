@@ -48,10 +48,11 @@ static void print_sum(const char *what, loch_tensor *tensor)
     printf("%s: %zu elements, sum %g\n", what, loch_tensor_get_elements(tensor), (double)sum);
 }
 
-/* A view of the file, the second row alone on the device, and a row for an existing tensor. */
+/* A view of the file, the second row alone on the device, a copy into a tensor that exists, and into all at once. */
 static void load(const loch_safetensors *file, const char *name)
 {
-    loch_tensor *view, *row, *bias;
+    static const char *const names[] = {"layer.weight", "layer.bias"};
+    loch_tensor *view, *row, *weight, *bias;
     loch_device *device;
     LOCH_CHECK(loch_safetensors_acquire_tensor(file, "layer.weight", &view)); /* no copy */
     print_sum("view of the mapped file", view);
@@ -63,6 +64,11 @@ static void load(const loch_safetensors *file, const char *name)
     LOCH_CHECK(loch_tensor_create(LOCH_F32, LOCH_SHAPE(3), &memory, &bias));
     LOCH_CHECK(loch_safetensors_copy(file, "layer.bias", bias, NULL));
     print_sum("copy into a tensor", bias);
+    LOCH_CHECK(loch_tensor_create(LOCH_F32, LOCH_SHAPE(2, 3), &memory, &weight));
+    loch_tensor *const both[] = {weight, bias};
+    LOCH_CHECK(loch_safetensors_copy_many(file, names, both, 2, NULL)); /* the fastest way onto a device */
+    print_sum("all in one call", weight);
+    loch_tensor_release(weight);
     loch_tensor_release(bias);
     loch_tensor_release(row);
     loch_tensor_release(view);

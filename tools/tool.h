@@ -72,8 +72,8 @@ const char *tool_format_bytes(size_t bytes, char text[32]);
 /* Formats a rate as "4.30 TB/s". Returns `text`. */
 const char *tool_format_rate(double bytes_per_second, char text[32]);
 
-/* Formats a name of a file, or of another process, for a terminal: control characters as "\\x1b". Cuts what is too long.
- * Returns `text`. */
+/* Formats a name of a file, or of another process, for a terminal: control characters as "\x1b". Cuts what is too
+ * long. Returns `text`. */
 #define TOOL_NAME_BYTES 512
 const char *tool_format_name(const char *name, char text[TOOL_NAME_BYTES]);
 
