@@ -274,16 +274,18 @@ static loch_status retry_waiting(retry *self, uint64_t until_ns, loch_status sta
     return status;
 }
 
-/* Waits until the request fits or its time is over, and asks the functions again after each RETRY_ROUND_NS. */
-static loch_status retry_rounds(retry *self, uint64_t now_ns, loch_status status)
+/* Waits until the request fits or its time is over, and asks the functions again after each RETRY_ROUND_NS. Tries once
+ * if the functions have used up the time: memory may have been freed meanwhile. */
+static loch_status retry_rounds(retry *self, loch_status status)
 {
     const uint64_t until_ns = retry_find_until(self);
-    while (retry_is_worth_it(status) && now_ns < until_ns) {
-        const uint64_t left_ns = until_ns - now_ns;
+    uint64_t now_ns = loch_host_now_ns();
+    do {
+        const uint64_t left_ns = now_ns < until_ns ? until_ns - now_ns : 0;
         status = retry_waiting(self, now_ns + (left_ns < RETRY_ROUND_NS ? left_ns : RETRY_ROUND_NS), status);
         now_ns = loch_host_now_ns();
         if (now_ns < until_ns) status = retry_under_pressure(self, status);
-    }
+    } while (retry_is_worth_it(status) && now_ns < until_ns);
     return status;
 }
 
@@ -293,17 +295,15 @@ static loch_status retry_all(retry *self, loch_status status)
     self->start_ns = loch_host_now_ns();
     status = retry_under_pressure(self, status);
     if (!retry_is_worth_it(status) || !self->timeout_ns) return status;
-    const uint64_t pressed_ns = loch_host_now_ns();
-    status = retry_rounds(self, pressed_ns, status);
-    const uint64_t now_ns = loch_host_now_ns();
+    status = retry_rounds(self, status);
+    const uint64_t waited_ns = loch_host_now_ns() - self->start_ns;
     if (retry_is_short(status)) {
-        const double waited = (double)(now_ns - self->start_ns) / 1e9;
         if (self->said[0] && retry_is_worth_it(status)) lochi_error_say(self->said);
-        lochi_error_append("; waited %.2f s", waited);
+        lochi_error_append("; waited %.2f s", (double)waited_ns / 1e9);
         if (!self->said[0]) lochi_error_append(" for memory of \"%s\"", loch_error_get()->owner);
     }
     lochi_lock_take(&self->allocator->lock);
-    self->allocator->waits_ns += now_ns - pressed_ns;
+    self->allocator->waits_ns += waited_ns;
     lochi_lock_drop(&self->allocator->lock);
     return status;
 }
