@@ -177,6 +177,9 @@ typedef struct loch_pool_info {
     /** Number of times that free memory returned to an old address without a driver call. */
     uint64_t handles_revived;
     size_t asleep_bytes; /**< bytes given back by loch_pool_sleep; their addresses have no memory */
+    /** Free bytes above the cap, or above a limit that was lowered, that cannot go back now: they share handles with
+     *  live blocks, belong to captures, or streams still use them. */
+    size_t excess_bytes;
 } loch_pool_info;
 
 /** Reads the figures of a pool. Set `out->size` before the call. Any thread. */

@@ -28,7 +28,7 @@ PyObject *lochpy_make_stats(const loch_stats *stats)
 PyObject *lochpy_make_info(const loch_pool_info *info)
 {
     PyObject *figures = Py_BuildValue(
-        "{s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:K, s:K, s:K, s:K, s:K, s:K, s:K, s:n}",
+        "{s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:n, s:K, s:K, s:K, s:K, s:K, s:K, s:K, s:n, s:n}",
         "limit_bytes", (Py_ssize_t)info->limit_bytes, "idle_bytes", (Py_ssize_t)info->idle_bytes, "reserved_bytes",
         (Py_ssize_t)info->reserved_bytes, "peak_reserved_bytes", (Py_ssize_t)info->peak_reserved_bytes, "used_bytes",
         (Py_ssize_t)info->used_bytes, "free_bytes", (Py_ssize_t)info->free_bytes, "waiting_bytes",
@@ -39,7 +39,8 @@ PyObject *lochpy_make_info(const loch_pool_info *info)
         "handles_released", (unsigned long long)info->handles_released, "events_recorded",
         (unsigned long long)info->events_recorded, "waits_on_device", (unsigned long long)info->waits_on_device,
         "waits_on_host", (unsigned long long)info->waits_on_host, "handles_revived",
-        (unsigned long long)info->handles_revived, "asleep_bytes", (Py_ssize_t)info->asleep_bytes);
+        (unsigned long long)info->handles_revived, "asleep_bytes", (Py_ssize_t)info->asleep_bytes, "excess_bytes",
+        (Py_ssize_t)info->excess_bytes);
     return figures ? lochpy_call("loch._stats", "PoolInfo", "(N)", figures) : NULL;
 }
 

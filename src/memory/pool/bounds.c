@@ -342,6 +342,18 @@ pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address)
     return block && address - block->start < block->bytes ? block : NULL;
 }
 
+pool_block *lochi_pool_find_before(const lochi_pool *pool, pool_block *first, uintptr_t address)
+{
+    lochi_lock_assert_held(&pool->lock);
+    uintptr_t start;
+    pool_block *block = first;
+    const uintptr_t page = lochi_pool_find_page_around(pool, address, &start);
+    const pool_slab *slab = page ? lochi_pool_page_slab(page) : NULL;
+    if (slab && slab->start >= block->start) block = slab->block;
+    if (page && !slab && lochi_pool_page_block(page)->start >= block->start) block = lochi_pool_page_block(page);
+    return block;
+}
+
 /* --- checking --- */
 
 /* A live block, or the range of a child pool. */

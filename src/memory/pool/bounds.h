@@ -46,6 +46,9 @@ void lochi_pool_open_starts(lochi_pool *pool, _Atomic uint64_t *words, size_t pa
 uintptr_t lochi_pool_find_page_around(const lochi_pool *pool, uintptr_t address, uintptr_t *start);
 /* Finds the block that contains an address; NULL for none. */
 pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address);
+/* Finds the last block at or before an address that the table of pages has; `first`, the first block of the range or
+ * raw segment, for none. Only free blocks and those without memory are between it and the address. */
+pool_block *lochi_pool_find_before(const lochi_pool *pool, pool_block *first, uintptr_t address);
 
 /* Sets up the tenants of the pool's range and of its annexes, which check copies. */
 void lochi_pool_open_bounds(lochi_pool *pool);

@@ -142,6 +142,22 @@ static const char *check_cached(lochi_pool *pool, size_t cached)
     return listed == cached ? NULL : "cached blocks are not those of the caches and stores";
 }
 
+/* Checks that a mapped handle is listed as idle or has a live block. */
+static const char *check_idle(const lochi_pool *pool, const pool_handle *handle)
+{
+    if (handle->idle.list && handle->idle.live_at) return "an idle handle has a live block";
+    if (!pool->is_obedient || !pool->is_listed || pool->range || handle->idle.list) return NULL;
+    if (pool->is_virtual && handle->at - pool->base >= pool->span) return NULL; /* of an annex */
+    const uintptr_t at = handle->idle.live_at ? handle->idle.live_at : handle->at, end = handle->at + handle->bytes;
+    if (at < handle->at || at >= end) return "a handle has a live block elsewhere";
+    const pool_block *block = lochi_pool_find_before(pool, pool->is_virtual ? pool->first : handle->first, at);
+    while (block->start + block->bytes <= at)
+        block = block->behind;
+    while (!handle->idle.live_at && lochi_pool_state(block) == POOL_FREE && block->start + block->bytes < end)
+        block = block->behind;
+    return lochi_pool_state(block) == POOL_FREE ? "an idle handle is not listed" : NULL;
+}
+
 const char *lochi_pool_check(lochi_pool *pool)
 {
     size_t handles = pool->loose_bytes, asleep = 0, free = 0, big = 0, dormant = 0, listed = 0, bare = 0, cached = 0;
@@ -166,6 +182,7 @@ const char *lochi_pool_check(lochi_pool *pool)
     }
     for (const pool_handle *handle = pool->handles; handle; handle = handle->next) {
         handles += handle->handle ? handle->bytes : handle->raw_bytes;
+        if (!wrong) wrong = check_idle(pool, handle);
         for (uintptr_t at = handle->at & ~(uintptr_t)(pool->cell_bytes - 1); at < handle->at + handle->bytes;
              at += pool->cell_bytes)
             if (lochi_pool_find_cell(pool, at)->handle != handle) wrong = "a handle's cells do not know it";

@@ -23,20 +23,14 @@
 
 /* --- looking --- */
 
-/* Finds the block around an address, in any state; NULL if the address is not the pool's. The last block that the table
- * of pages has before it is near. */
+/* Finds the block around an address, in any state; NULL if the address is not the pool's. */
 static pool_block *exact_find(const lochi_pool *pool, uintptr_t address)
 {
-    uintptr_t start;
     const pool_handle *handle = lochi_pool_find_handle(pool, address);
     if (pool->is_virtual ? address - pool->base >= pool->span
                          : !handle || address < handle->at || address >= handle->at + handle->bytes)
         return NULL;
-    const uintptr_t page = lochi_pool_find_page_around(pool, address, &start);
-    const pool_slab *slab = page ? lochi_pool_page_slab(page) : NULL;
-    pool_block *block = pool->is_virtual ? pool->first : handle->first;
-    if (slab && slab->start >= block->start) block = slab->block;
-    if (page && !slab && lochi_pool_page_block(page)->start >= block->start) block = lochi_pool_page_block(page);
+    pool_block *block = lochi_pool_find_before(pool, pool->is_virtual ? pool->first : handle->first, address);
     while (block && block->start + block->bytes <= address)
         block = block->behind;
     return block;

@@ -34,9 +34,10 @@ static inline void lochi_pool_link_handle(pool_handle **list, pool_handle *handl
     if (*list) (*list)->prev = handle;
     *list = handle;
 }
-/* Takes a handle out of its list. */
+/* Takes a handle out of its list. Whether it is idle is unknown then. */
 static inline void lochi_pool_unlink_handle(pool_handle **list, pool_handle *handle)
 {
+    lochi_pool_unlist_idle(&handle->idle, 0);
     if (handle->prev)
         handle->prev->next = handle->next;
     else

@@ -306,20 +306,73 @@ void lochi_pool_make_nest(lochi_pool *pool, pool_block *block)
     lochi_pool_bins_add(&block->lane->nests, block);
 }
 
-static void heap_note_handles(lochi_pool *pool, const pool_block *block, uint64_t epoch)
+/* Tells whether the default cap of LOCH_POOL_WHOLE_BLOCKS ignores a free block. */
+static bool heap_is_kept(const pool_block *block)
 {
-    if (!epoch || pool->range || block->lane->done == UINT64_MAX) return; /* passed everywhere already */
+    return block->is_piece && block->bytes > POOL_WHOLE_BIG;
+}
+
+/* Lists a handle as idle if it lies under free blocks only, `block` among them. Otherwise notes a live address in it.
+ * Looks at the blocks on both sides in turns, so a search is as short as the shorter run of free blocks. */
+static void heap_list_handle(lochi_pool *pool, pool_block *block, pool_handle *handle)
+{
+    pool_block *before = block, *behind = block;
+    bool is_kept = heap_is_kept(block);
+    const uintptr_t end = handle->at + handle->bytes;
+    uintptr_t live_at = 0;
+    while (!live_at && (before->start > handle->at || behind->start + behind->bytes < end)) {
+        pool->idle_visits++;
+        if (before->start > handle->at) {
+            before = before->before;
+            is_kept |= heap_is_kept(before);
+            if (!lochi_pool_is_idle(before)) live_at = before->start + before->bytes - 1;
+        }
+        if (!live_at && behind->start + behind->bytes < end) {
+            behind = behind->behind;
+            is_kept |= heap_is_kept(behind);
+            if (!lochi_pool_is_idle(behind)) live_at = behind->start;
+        }
+    }
+    lochi_pool_unlist_idle(&handle->idle, live_at);
+    if (live_at) return;
+    if (pool->is_virtual) handle->first = before;
+    lochi_pool_list_idle(is_kept ? &pool->idle_kept : &pool->idle_handles, &handle->idle);
+}
+
+static void heap_note_epoch(pool_handle *handle, pool_lane *lane, uint64_t epoch)
+{
+    if (handle->freed_lane != lane) { /* other parts may have been freed in the other lane until now */
+        handle->freed_lane = lane;
+        handle->freed_epoch = lane->epoch;
+    } else if (handle->freed_epoch < epoch) {
+        handle->freed_epoch = epoch;
+    }
+}
+
+/* Notes the free of a block in its handles: when a part was last freed, and whether all of a handle is free now. */
+static void heap_note_handles(lochi_pool *pool, pool_block *block, uint64_t epoch)
+{
+    if (pool->range) return;                                           /* stays until the pool ends */
+    const bool has_passed = !epoch || block->lane->done == UINT64_MAX; /* everywhere already */
     const uintptr_t end = block->start + block->bytes;
     for (uintptr_t at = block->start; at < end;) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
-        if (handle->freed_lane != block->lane) { /* other parts may have been freed in the other lane until now */
-            handle->freed_lane = block->lane;
-            handle->freed_epoch = block->lane->epoch;
-        } else if (handle->freed_epoch < epoch) {
-            handle->freed_epoch = epoch;
-        }
+        if (!has_passed) heap_note_epoch(handle, block->lane, epoch);
+        if (pool->is_virtual && handle->at - block->start < block->bytes) handle->first = block;
+        if (handle->idle.list != &pool->idle_handles &&
+            (!handle->idle.live_at || handle->idle.live_at - block->start < block->bytes))
+            heap_list_handle(pool, block, handle);
         at = handle->at + handle->bytes;
     }
+}
+
+void lochi_pool_list_handles(lochi_pool *pool)
+{
+    lochi_lock_assert_held(&pool->lock);
+    if (pool->is_listed) return;
+    pool->is_listed = true;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        if (lochi_pool_is_idle(block)) heap_note_handles(pool, block, 0);
 }
 
 /* Ends a block in an annex: its memory stays where it is until `epoch` has passed (shrunk.c). */
@@ -387,6 +440,7 @@ pool_block *lochi_pool_put_back(lochi_pool *pool, pool_block *block)
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_unlist(block);
     lochi_pool_set_state(block, POOL_FREE);
+    if (pool->is_obedient) heap_note_handles(pool, block, 0);
     block = heap_merge(pool, block);
     lochi_pool_bins_add(heap_bins(block), block);
     return block;
@@ -468,17 +522,15 @@ pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *bloc
     return segment ? segment->first : NULL;
 }
 
-size_t lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
+void lochi_pool_join_pieces(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    size_t met = 0;
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); met++) {
-        if (lochi_pool_state(block) != POOL_FREE || !block->is_piece || block->bytes > max_bytes) continue;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (lochi_pool_state(block) != POOL_FREE || !block->is_piece) continue;
         lochi_pool_unbin(pool, block);
         block->is_piece = false;
         block = lochi_pool_make_free(pool, block, lochi_pool_epoch(block));
     }
-    return met;
 }
 
 /* Tells whether a free block may be given to any lane. */
@@ -521,23 +573,6 @@ void lochi_pool_join_lanes(lochi_pool *pool)
     }
 }
 
-/* Merges the free blocks from `block` to `last`. They may belong to different lanes and to nests. */
-static pool_block *heap_join_run(lochi_pool *pool, pool_block *block, const pool_block *last)
-{
-    const uintptr_t end = last->start + last->bytes;
-    lochi_pool_bins_remove(heap_bins(block), block);
-    block->is_nest = false;
-    lochi_pool_set_epoch(block, 0); /* passed in every lane */
-    while (block->start + block->bytes < end) {
-        lochi_pool_bins_remove(heap_bins(block->behind), block->behind);
-        lochi_pool_set_epoch(block->behind, 0);
-        heap_join(pool, block);
-    }
-    block = heap_merge(pool, block);
-    lochi_pool_bins_add(heap_bins(block), block);
-    return block;
-}
-
 /* Makes a free block that is in no bin ordinary free memory of a lane. */
 static void heap_claim(pool_block *block, pool_lane *lane)
 {
@@ -561,22 +596,4 @@ pool_block *lochi_pool_join_for(lochi_pool *pool, pool_block *block, uintptr_t e
     block = heap_merge(pool, block);
     lochi_pool_bins_add(heap_bins(block), block);
     return block;
-}
-
-size_t lochi_pool_join_handles(lochi_pool *pool)
-{
-    lochi_lock_assert_held(&pool->lock);
-    size_t met = 0;
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); met++) {
-        if (!heap_is_anybodys(block)) continue;
-        pool_block *last = block;
-        for (; heap_is_anybodys(last->behind); met++)
-            last = last->behind;
-        const bool is_one = last == block && !block->is_nest;
-        if (!is_one && lochi_pool_find_whole(pool, block->start, last->start + last->bytes))
-            block = heap_join_run(pool, block, last);
-        else
-            block = last;
-    }
-    return met;
 }

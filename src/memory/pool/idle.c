@@ -10,11 +10,11 @@
  * that thread looks at the cap again before it drops the supply lock, with the pool's lock held. So no free waits for
  * the driver calls of another thread.
  *
- * An event is recorded after what was freed above the cap. While whole handles wait for such an event, the gate is
- * closed: the next call polls the event, and opens the gate when nothing waits any more. Handles under free blocks
- * of several streams, under nests, or under kept pieces (LOCH_POOL_WHOLE_BLOCKS) can be found only by a walk over
- * all blocks. Each call saves credit for that walk, so that a pool that cannot get below its cap does not walk in
- * every call. */
+ * A free lists each handle that has no live block any more (heap.c). Only listed handles are looked at: a pool whose
+ * free memory all shares handles with live blocks does nothing more in a free, however far it is above its cap.
+ *
+ * An event is recorded after what was freed above the cap. While listed handles wait for such an event, the gate is
+ * closed: the next call polls the event, and opens the gate when nothing waits any more. */
 #include "memory/pool/idle.h"
 #include "base/fail.h"
 #include "memory/pool/family.h"
@@ -27,8 +27,6 @@
 #include "memory/pool/shrunk.h"
 #include "memory/pool/source.h"
 #include "memory/pool/uses.h"
-
-#define IDLE_WALK 1024 /* blocks that one call may visit, or saves as credit for a longer walk */
 
 /* Returns the bytes of `idle` that the device lacks for the headroom. */
 static size_t idle_count_lack(const lochi_pool *pool, size_t idle)
@@ -50,6 +48,13 @@ static size_t idle_count_excess(const lochi_pool *pool, size_t more)
     if (pool->is_small_capped) idle -= pool->big_idle < idle ? pool->big_idle : idle;
     const size_t excess = pool->idle && idle > pool->idle ? idle - pool->idle : 0;
     return above > excess ? above : excess;
+}
+
+size_t lochi_pool_count_excess(const lochi_pool *pool)
+{
+    lochi_lock_assert_held(&pool->lock);
+    const size_t free = lochi_pool_free_bytes(pool), excess = pool->is_obedient ? idle_count_excess(pool, 0) : 0;
+    return excess < free ? excess : free;
 }
 
 size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep)
@@ -83,39 +88,31 @@ static bool idle_mark(lochi_pool *pool)
     return is_marked;
 }
 
-/* Gives back memory above the cap whose streams have passed. Returns the bytes that stay above the cap. */
-static size_t idle_give_back(lochi_pool *pool)
+/* Tells whether the cap ignores free pieces above 1 MiB. A limit does not. */
+static bool idle_is_small(const lochi_pool *pool)
 {
+    return pool->is_small_capped && !(pool->limit && pool->reserved > pool->limit);
+}
+
+/* Tells whether something could go back now or after an event. */
+static bool idle_may_help(const lochi_pool *pool)
+{
+    if (pool->idle_handles.first || (pool->idle_kept.first && !idle_is_small(pool)) || !pool->is_listed) return true;
+    return pool->loose || pool->waiting || pool->has_shrunk || pool->dirty || pool->dirty_words;
+}
+
+/* Gives back memory above the cap whose streams have passed. Returns the bytes that stay above the cap. Tells whether
+ * some of them wait for streams. */
+static size_t idle_give_back(lochi_pool *pool, bool *is_unfinished)
+{
+    *is_unfinished = false;
+    lochi_pool_list_handles(pool);
     lochi_pool_collect(pool);
     lochi_pool_drop_faded(pool, 0);
     lochi_pool_drop_shrunk(pool);
     const size_t excess = idle_count_excess(pool, 0);
-    if (excess) lochi_pool_give_back(pool, excess, NULL);
+    if (excess) lochi_pool_give_back_listed(pool, excess, idle_is_small(pool), is_unfinished);
     return excess ? idle_count_excess(pool, 0) : 0;
-}
-
-/* Tells whether merging could put more handles wholly under one free block: there are pieces, parts of nests, or
- * blocks of several streams. */
-static bool idle_is_apart(const lochi_pool *pool)
-{
-    return pool->is_whole || pool->lanes->next || pool->lanes->nests.summary;
-}
-
-/* Tells whether there is enough credit for a walk over all blocks. */
-static bool idle_may_walk(const lochi_pool *pool)
-{
-    return pool->idle_walk <= pool->idle_credit + IDLE_WALK;
-}
-
-/* Merges free blocks: pieces, if the cap applies to them, and blocks that share a handle. */
-static void idle_join(lochi_pool *pool)
-{
-    const bool is_small = pool->is_small_capped && !(pool->limit && pool->reserved > pool->limit);
-    size_t met = 0;
-    if (pool->is_whole) met += lochi_pool_join_pieces(pool, is_small ? POOL_WHOLE_BIG : SIZE_MAX);
-    met += lochi_pool_join_handles(pool);
-    pool->idle_walk = met;
-    pool->idle_credit = 0;
 }
 
 /* Closes the gate if the next call has to poll, or opens it again. */
@@ -129,27 +126,11 @@ static void idle_hold_gate(lochi_pool *pool, bool is_held)
         lochi_pool_go(pool);
 }
 
-/* Gives back memory whose streams have passed. Returns the bytes that stay above the cap. Sets `*is_put_off` if a
- * walk is still needed. */
-static size_t idle_look(lochi_pool *pool, bool is_thorough, bool *is_put_off)
-{
-    *is_put_off = false;
-    size_t left = idle_give_back(pool);
-    if (!left || !idle_is_apart(pool)) return left;
-    if (is_thorough || idle_may_walk(pool)) {
-        idle_join(pool);
-        left = idle_give_back(pool);
-    } else {
-        *is_put_off = true;
-    }
-    return left;
-}
-
 void lochi_pool_obey_soon(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!pool->is_gate_held && pool->lanes && !idle_count_excess(pool, pool->waiting_bytes)) {
-        pool->has_freed = pool->is_over = false; /* nothing is above the cap: no driver call is needed */
+    if (!pool->is_gate_held && pool->lanes && (!idle_may_help(pool) || !idle_count_excess(pool, pool->waiting_bytes))) {
+        pool->has_freed = pool->is_over = false; /* nothing can go back, or nothing is above the cap */
         return;
     }
     lochi_pool_try_obey(pool, false);
@@ -213,20 +194,20 @@ void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)
     lochi_pool_assert_both(pool);
     if (!pool->is_obedient || !pool->lanes) return;
     const loch_error saved = lochi_error_save();
-    bool is_put_off = false, is_waited_for = false;
-    size_t left = idle_count_excess(pool, pool->waiting_bytes);
-    if (left && !idle_may_walk(pool)) pool->idle_credit += IDLE_WALK;
-    const bool has_passed = left && idle_poll(pool);
-    const bool is_due = idle_is_apart(pool) && idle_may_walk(pool);
-    if (left && !has_passed && !is_due && !pool->has_freed && !is_thorough) return; /* nothing has changed */
-    if (left) left = idle_look(pool, is_thorough, &is_put_off);
-    if (idle_count_excess(pool, pool->waiting_bytes) && idle_mark(pool) && idle_poll(pool))
-        left = idle_look(pool, is_thorough, &is_put_off);
+    bool is_unfinished = false, is_put_off = false, is_waited_for = false;
+    size_t left = 0;
+    if (idle_may_help(pool) && idle_count_excess(pool, pool->waiting_bytes)) {
+        const bool has_passed = idle_poll(pool);
+        if (!has_passed && !pool->has_freed && !is_thorough) return; /* nothing has changed */
+        left = idle_give_back(pool, &is_unfinished);
+    }
+    if (idle_may_help(pool) && idle_count_excess(pool, pool->waiting_bytes) && idle_mark(pool) && idle_poll(pool))
+        left = idle_give_back(pool, &is_unfinished);
     const bool is_waiting = pool->waiting && idle_count_excess(pool, pool->waiting_bytes);
     if (left || is_waiting) {
-        is_waited_for = pool->waiting_bytes >= pool->smallest || lochi_pool_has_unfinished(pool);
-        is_put_off |= is_waiting;
-        for (const pool_lane *lane = pool->lanes; lane && idle_is_apart(pool); lane = lane->next)
+        is_waited_for = pool->waiting_bytes >= pool->smallest || is_unfinished;
+        is_put_off = is_waiting;
+        for (const pool_lane *lane = pool->lanes; lane && pool->idle_handles.first; lane = lane->next)
             is_put_off |= lane->marks_count != 0;
     }
     pool->has_freed = false;

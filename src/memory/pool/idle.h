@@ -5,14 +5,16 @@
 
 #include "memory/pool/state.h"
 
-/* Gives back memory above the cap on free memory and above the limits, without waiting. `is_thorough`: walks over
- * all blocks even without credit. Both locks are held. */
+/* Gives back memory above the cap on free memory and above the limits, without waiting. `is_thorough`: looks
+ * even if nothing was freed since the last look. Both locks are held. */
 void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough);
 /* Gives back memory above the cap if the supply lock is free or held. Otherwise the thread that holds it does so. The
  * pool's lock is held, and dropped during driver calls. */
 void lochi_pool_try_obey(lochi_pool *pool, bool is_thorough);
 /* Obeys the cap after a free. The pool's lock is held, and dropped during driver calls. */
 void lochi_pool_obey_soon(lochi_pool *pool);
+/* Returns the free bytes above the cap and the limits. */
+size_t lochi_pool_count_excess(const lochi_pool *pool);
 /* Returns the free bytes that a trim may keep: `keep`, or less if the cap or a limit leaves less. */
 size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep);
 /* Obeys the cap at the end of a call that may have freed something. */

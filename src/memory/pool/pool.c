@@ -85,7 +85,7 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     pool->is_small_capped = options->preset == LOCH_POOL_WHOLE_BLOCKS && !pool->idle;
     if (pool->is_small_capped) pool->idle = POOL_WHOLE_IDLE;
     pool->is_capped = pool->idle != 0;
-    pool->is_obedient = pool->idle || pool->limit;
+    pool->is_obedient = pool->is_listed = pool->idle || pool->limit;
     return LOCH_OK;
 }
 

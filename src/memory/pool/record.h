@@ -110,6 +110,12 @@ static inline void lochi_pool_begin_epoch(pool_lane *lane)
     if (!(uint32_t)++lane->epoch) lane->epoch++;
 }
 
+/* Tells whether a block is free memory in a bin: not taken for a request in progress. */
+static inline bool lochi_pool_is_idle(const pool_block *block)
+{
+    return lochi_pool_state(block) == POOL_FREE && block->list_link;
+}
+
 /* Tells whether a handle that lies wholly in a free block is idle. */
 static inline bool lochi_pool_is_past(const pool_block *block, const pool_handle *handle)
 {

@@ -4,8 +4,10 @@
 #include "memory/pool/release.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "memory/pool/bounds.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/handle.h"
+#include "memory/pool/heap.h"
 #include "memory/pool/lane.h"
 #include "memory/pool/outside.h"
 #include "memory/pool/segment.h"
@@ -15,29 +17,6 @@
 static pool_handle *release_first_whole(lochi_pool *pool, const pool_block *block, uintptr_t from)
 {
     return lochi_pool_find_whole(pool, from > block->start ? from : block->start, block->start + block->bytes);
-}
-
-static bool release_has_unfinished(lochi_pool *pool, const pool_lane *lane, const pool_bins *bins)
-{
-    int bin = POOL_BINS - 1;
-    for (pool_block *block; (block = lochi_pool_bins_below(bins, &bin)); bin--)
-        for (; block && block->bytes >= pool->smallest; block = block->list_next) {
-            if (lochi_pool_has_passed(lane, lochi_pool_epoch(block)) || block->is_piece) continue;
-            const pool_handle *handle = release_first_whole(pool, block, 0);
-            for (; handle; handle = release_first_whole(pool, block, handle->at + handle->bytes))
-                if (!lochi_pool_is_past(block, handle)) return true;
-        }
-    return false;
-}
-
-bool lochi_pool_has_unfinished(lochi_pool *pool)
-{
-    lochi_lock_assert_held(&pool->lock);
-    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
-        if (!lane->capture &&
-            (release_has_unfinished(pool, lane, &lane->bins) || release_has_unfinished(pool, lane, &lane->nests)))
-            return true;
-    return false;
 }
 
 /* Returns what the device gets back with a handle: a raw segment may have bytes in front of its first cell. */
@@ -189,4 +168,96 @@ void lochi_pool_forget_given(pool_given *given)
 {
     lochi_free(given->parts);
     *given = (pool_given){NULL, 0, 0};
+}
+
+/* --- idle handles --- */
+
+/* Finds the block at the start of a handle. A record that is in a bin and covers the address is that block, whatever
+ * it was when the handle noted it. */
+static pool_block *release_first_block(lochi_pool *pool, const pool_handle *handle)
+{
+    pool_block *block = handle->first;
+    if (!pool->is_virtual) return block;
+    if (block && lochi_pool_is_idle(block) && handle->at - block->start < block->bytes) return block;
+    block = lochi_pool_find_before(pool, pool->first, handle->at);
+    for (; block->start + block->bytes <= handle->at; block = block->behind)
+        pool->idle_visits++;
+    return block;
+}
+
+/* What can be done with a handle that was listed as idle. */
+typedef struct release_verdict {
+    bool is_live;       /* a block is not free */
+    bool is_kept;       /* a free piece above 1 MiB is on it */
+    bool is_stuck;      /* it belongs to a capture, or an old address of it is still mapped */
+    bool is_unfinished; /* streams may still use it */
+    pool_block *first;  /* its free blocks, from this one on */
+    bool is_apart;      /* they are several, or nests or pieces */
+    pool_lane *lane;    /* lane that may have all of them */
+} release_verdict;
+
+/* Looks at the blocks on a listed handle. A handle that is in use is listed no more. */
+static release_verdict release_judge(lochi_pool *pool, pool_handle *handle)
+{
+    pool_block *block = release_first_block(pool, handle);
+    const uintptr_t end = handle->at + handle->bytes;
+    release_verdict verdict = {.first = block, .lane = block->lane, .is_stuck = handle->mappings != 1};
+    for (;; block = block->behind) {
+        pool->idle_visits++;
+        if (!lochi_pool_is_idle(block)) {
+            lochi_pool_unlist_idle(&handle->idle, block->start > handle->at ? block->start : handle->at);
+            verdict.is_live = true;
+            return verdict;
+        }
+        verdict.is_kept |= block->is_piece && block->bytes > POOL_WHOLE_BIG;
+        verdict.is_apart |= block->is_piece || block->is_nest || block != verdict.first;
+        verdict.is_stuck |= block->lane->capture != 0;
+        verdict.is_unfinished |= !lochi_pool_is_past(block, handle);
+        if (!lochi_pool_has_passed(block->lane, lochi_pool_epoch(block))) verdict.lane = block->lane;
+        if (block->start + block->bytes >= end) return verdict;
+    }
+}
+
+static loch_status release_give(lochi_pool *pool, pool_handle *handle, const release_verdict *verdict)
+{
+    pool_block *block = verdict->first;
+    if (verdict->is_apart) block = lochi_pool_join_for(pool, block, handle->at + handle->bytes, verdict->lane);
+    return handle->handle ? lochi_pool_destroy_free(pool, handle, block) : lochi_pool_drop_segment(pool, handle, block);
+}
+
+/* Gives listed handles back. Returns the bytes. Other threads only add to the list during the driver calls. */
+static size_t release_listed(lochi_pool *pool, pool_idle_list *list, size_t bytes, bool is_small, bool *is_unfinished)
+{
+    size_t gone = 0;
+    for (pool_idle *idle = list->first, *next; idle && gone < bytes; idle = next) {
+        pool_handle *handle = LOCHI_CONTAINER(idle, pool_handle, idle);
+        next = idle->next;
+        const release_verdict verdict = release_judge(pool, handle);
+        if (verdict.is_live) continue;
+        if (verdict.is_kept && is_small) {
+            lochi_pool_unlist_idle(&handle->idle, 0);
+            lochi_pool_list_idle(&pool->idle_kept, &handle->idle);
+        } else if (verdict.is_unfinished && !verdict.is_stuck) {
+            *is_unfinished = true;
+        } else if (!verdict.is_stuck) {
+            const size_t size = release_count(handle);
+            if (release_give(pool, handle, &verdict) != LOCH_OK) return gone;
+            gone += size;
+        }
+    }
+    return gone;
+}
+
+void lochi_pool_give_back_listed(lochi_pool *pool, size_t bytes, bool is_small, bool *is_unfinished)
+{
+    lochi_pool_assert_both(pool);
+    *is_unfinished = false;
+    size_t gone = 0;
+    if (pool->range) return; /* a range stays until the pool ends */
+    while (pool->loose && gone < bytes) {
+        gone += pool->loose->bytes;
+        lochi_pool_destroy_loose(pool, pool->loose);
+    }
+    if (gone < bytes) gone += release_listed(pool, &pool->idle_handles, bytes - gone, is_small, is_unfinished);
+    if (gone < bytes && !is_small) release_listed(pool, &pool->idle_kept, bytes - gone, false, is_unfinished);
 }

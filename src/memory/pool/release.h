@@ -32,9 +32,11 @@ void lochi_pool_forget_given(pool_given *given);
 /* Returns the bytes of handles that are unmapped or lie wholly in free blocks; with `has_passed` only those that
  * lochi_pool_give_back gives back now. */
 size_t lochi_pool_count_idle(lochi_pool *pool, bool has_passed);
-/* Tells whether a handle lies wholly in a free block that streams may still use. It can go back when they have
- * passed. */
-bool lochi_pool_has_unfinished(lochi_pool *pool);
+/* Gives loose handles and those listed as idle back to the device until `bytes` have gone or none is left. Merges the
+ * free blocks on a handle first: they may be pieces, parts of nests, or blocks of several streams. Visits listed
+ * handles only. `is_small`: leaves handles under pieces above 1 MiB. `*is_unfinished` tells whether streams may still
+ * use a listed handle: it can go back when they have passed. */
+void lochi_pool_give_back_listed(lochi_pool *pool, size_t bytes, bool is_small, bool *is_unfinished);
 /* Finds an idle handle of at most `max_bytes` that lies wholly in a free block of a lane; NULL for none. */
 pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_t max_bytes, pool_block **out);
 

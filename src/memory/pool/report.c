@@ -103,6 +103,7 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     out->waits_on_device = pool->waits_on_device;
     out->waits_on_host = pool->waits_on_host;
     out->asleep_bytes = pool->asleep_bytes;
+    out->excess_bytes = lochi_pool_count_excess(pool);
 }
 
 /* --- for people --- */
@@ -165,6 +166,8 @@ loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size
     lochi_text_write(&out, "  in blocks: %s\n", LOCHI_SIZE(info.used_bytes));
     lochi_text_write(&out, "  free: %s, largest piece %s, in whole handles %s\n", LOCHI_SIZE(info.free_bytes),
                      LOCHI_SIZE(info.largest_free_bytes), LOCHI_SIZE(idle));
+    if (info.excess_bytes)
+        lochi_text_write(&out, "  above the cap: %s that cannot go back now\n", LOCHI_SIZE(info.excess_bytes));
     lochi_text_write(&out, "  cached by threads: %s; waiting for streams: %s; kept for captures: %s\n",
                      LOCHI_SIZE(info.thread_bytes), LOCHI_SIZE(info.waiting_bytes), LOCHI_SIZE(info.captured_bytes));
     report_write_family(self, &out);

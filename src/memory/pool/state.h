@@ -52,6 +52,7 @@
 #include "device/ranges.h"
 #include "memory/allocator.h"
 #include "memory/pool/annex.h"
+#include "memory/pool/idle_list.h"
 #include <loch/child.h>
 #include <loch/moving.h>
 #include <loch/pool.h>
@@ -144,11 +145,12 @@ typedef struct pool_handle {
     uintptr_t at;
     size_t bytes;
     unsigned mappings;        /* 1, and 1 for each fading block */
-    struct pool_block *first; /* of a raw segment: the record stays with the lowest addresses */
+    struct pool_block *first; /* at its start; of a raw segment always, of others maybe out of date */
     uint64_t plan;            /* last plan that found it idle, in the free block `home` */
     struct pool_block *home;
     pool_lane *freed_lane; /* lane and epoch of the last free of a part of it */
     uint64_t freed_epoch;
+    pool_idle idle; /* address of a live block in it, or its place in a list of idle handles */
     pool_rest rest;
     struct pool_nap *nap;            /* its sleep; NULL if it is awake */
     loch_allocator *source;          /* retained for a segment in `returned` */
@@ -481,8 +483,10 @@ struct lochi_pool {
     bool is_put_off;      /* memory was freed above the cap while another thread had the supply lock */
     bool is_over;         /* above the cap, and a further look can help even without a free */
     bool is_gate_held;    /* one count of `gate`: the next call gives back memory above the cap */
-    size_t idle_walk;     /* blocks visited by the last walk of idle.c */
-    size_t idle_credit;   /* blocks that the next walk may visit */
+    pool_idle_list idle_handles; /* of a pool that is obedient: candidates for going back (release.c) */
+    pool_idle_list idle_kept;    /* those under free pieces above 1 MiB */
+    bool is_listed;              /* the lists have all handles that were idle before the pool became obedient */
+    uint64_t idle_visits;        /* blocks visited to find idle handles, for tests */
     size_t reserved, peak_reserved;
     size_t used;                 /* in blocks that are handed out, cached by threads, or slabs */
     size_t peak_used;            /* the peak of `used`, without bytes that wait for streams */

@@ -239,6 +239,7 @@ static const write_figure write_figures[] = {
     WRITE_FIGURE(handles_moved),   WRITE_FIGURE(handles_released),
     WRITE_FIGURE(handles_revived), WRITE_FIGURE(events_recorded),
     WRITE_FIGURE(waits_on_device), WRITE_FIGURE(waits_on_host),
+    WRITE_FIGURE(excess_bytes),
 };
 #undef WRITE_FIGURE
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "all figures of a pool are 64 bits wide");

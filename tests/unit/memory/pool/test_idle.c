@@ -266,6 +266,118 @@ static void blocks_that_others_use_become_idle_behind_them(void **state)
     pool_end_sim(it.pool, it.device);
 }
 
+/* --- what frees above the cap cost --- */
+
+/* Returns the blocks visited so far to find idle handles. */
+static uint64_t idle_visits(void)
+{
+    return lochi_pool_of(it.pool)->idle_visits;
+}
+
+/* A free above the cap visits a few blocks, not all free ones: in any order, for blocks smaller than a handle, of its
+ * half or larger, that are merged or kept as pieces. */
+static void a_free_above_the_cap_visits_few_blocks(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {64 * TEST_KIB, MIB, 3 * MIB, 0};
+    for (int preset = LOCH_POOL_STANDARD; preset <= LOCH_POOL_WHOLE_BLOCKS; preset++)
+        for (size_t s = 0; s < 4; s++)
+            for (int order = 0; order < IDLE_ORDERS; order++) {
+                const loch_pool_options options = {
+                    .size = sizeof options, .preset = (loch_pool_preset)preset, .idle_bytes = 16 * MIB};
+                idle_open("sim:80GiB", &options);
+                for (size_t i = 0; i < 8192; i++)
+                    idle_add(sizes[s] ? sizes[s] : 10000 + i % 97 * 256);
+                idle_arrange((idle_order)order, 11);
+                const uint64_t before = idle_visits();
+                for (size_t i = 0; i < it.count; i++)
+                    CHECK_OK(loch_free(it.pool, it.blocks[i]));
+                const uint64_t visits = idle_visits() - before;
+                if (visits > 8 * it.count)
+                    fail_msg("preset %d, %zu bytes, order %d: %llu blocks visited by %zu frees", preset, sizes[s],
+                             order, (unsigned long long)visits, it.count);
+                /* threads cache some blocks, and with them handles */
+                if (pool_info(it.pool).free_bytes > 16 * MIB) assert_int_equal(idle_count_handles(it.pool), 0);
+                pool_expect_whole(it.pool);
+                pool_end_sim(it.pool, it.device);
+            }
+}
+
+/* Free pieces that the default cap ignores are not visited again by every free. */
+static void pieces_that_may_stay_cost_nothing(void **state)
+{
+    (void)state;
+    const loch_pool_options options = {.size = sizeof options, .preset = LOCH_POOL_WHOLE_BLOCKS};
+    idle_open("sim:80GiB", &options);
+    for (size_t i = 0; i < 4096; i++)
+        idle_add(3 * MIB);
+    for (size_t i = 0; i < 4096; i++)
+        idle_add(MIB);
+    for (size_t i = 0; i < 4096; i++)
+        CHECK_OK(loch_free(it.pool, it.blocks[i]));
+    const uint64_t before = idle_visits();
+    for (size_t i = 4096; i < it.count; i++)
+        CHECK_OK(loch_free(it.pool, it.blocks[i]));
+    assert_true(idle_visits() - before <= (uint64_t)8 * 4096);
+    const loch_pool_info info = pool_info(it.pool);
+    assert_true(info.free_bytes >= (size_t)4096 * 3 * MIB);
+    assert_true(info.free_bytes <= (size_t)4096 * 3 * MIB + GIB);
+    pool_expect_whole(it.pool);
+    pool_end_sim(it.pool, it.device);
+}
+
+/* Where no handle is without a live block, frees above the cap look at nothing and record no events. The pool says how
+ * much it cannot give back. */
+static void memory_that_cannot_go_back_is_counted(void **state)
+{
+    (void)state;
+    for (int preset = LOCH_POOL_STANDARD; preset <= LOCH_POOL_WHOLE_BLOCKS; preset++) {
+        const loch_pool_options options = {
+            .size = sizeof options, .preset = (loch_pool_preset)preset, .idle_bytes = 64 * MIB};
+        idle_open("sim:80GiB", &options);
+        for (size_t i = 0; i < 1024; i++)
+            idle_add(MIB);
+        loch_pool_info info = pool_info(it.pool);
+        assert_int_equal(info.excess_bytes, 0);
+        const uint64_t events = info.events_recorded;
+        for (size_t i = 0; i < it.count; i += 2)
+            CHECK_OK(loch_free(it.pool, it.blocks[i]));
+        info = pool_info(it.pool);
+        assert_int_equal(info.events_recorded, events);
+        assert_int_equal(info.reserved_bytes, 1024 * MIB);
+        assert_int_equal(info.excess_bytes, info.free_bytes - 64 * MIB);
+        char text[2048];
+        test_pool_print(it.pool, text, sizeof text);
+        assert_non_null(strstr(text, "above the cap: "));
+        for (size_t i = 1; i < it.count; i += 2)
+            CHECK_OK(loch_free(it.pool, it.blocks[i]));
+        info = pool_info(it.pool);
+        assert_true(info.free_bytes <= 64 * MIB);
+        assert_int_equal(info.excess_bytes, 0);
+        pool_end_sim(it.pool, it.device);
+    }
+}
+
+/* Handles that were idle before a pool had to give back are found, too. */
+static void memory_that_was_idle_before_the_cap_goes_back(void **state)
+{
+    (void)state;
+    idle_open("sim:8GiB", NULL);
+    for (size_t i = 0; i < 64; i++)
+        idle_add(16 * MIB);
+    for (size_t i = 0; i < it.count - 1; i++)
+        CHECK_OK(loch_free(it.pool, it.blocks[i]));
+    lochi_pool *pool = lochi_pool_of(it.pool);
+    lochi_lock_take(&pool->lock);
+    pool->idle = 32 * MIB;
+    pool->is_obedient = true; /* as the family and the headroom do */
+    lochi_lock_drop(&pool->lock);
+    CHECK_OK(loch_free(it.pool, it.blocks[it.count - 1]));
+    assert_true(pool_info(it.pool).free_bytes <= 32 * MIB);
+    pool_expect_whole(it.pool);
+    pool_end_sim(it.pool, it.device);
+}
+
 /* --- random programs --- */
 
 #define STREAMS 3
@@ -369,6 +481,10 @@ int main(void)
         POOL_TEST(a_stream_that_lags_behind_obeys_the_cap),
         POOL_TEST(a_thread_with_a_cache_of_its_own_obeys_the_cap),
         POOL_TEST(blocks_that_others_use_become_idle_behind_them),
+        POOL_TEST(a_free_above_the_cap_visits_few_blocks),
+        POOL_TEST(pieces_that_may_stay_cost_nothing),
+        POOL_TEST(memory_that_cannot_go_back_is_counted),
+        POOL_TEST(memory_that_was_idle_before_the_cap_goes_back),
         POOL_TEST(random_programs_obey_the_cap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
