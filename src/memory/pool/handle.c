@@ -239,8 +239,11 @@ static pool_block *handle_cut_free(lochi_pool *pool, pool_block *block, const po
         block = lochi_pool_split(pool, front, handle->at);
         lochi_pool_bins_add(&lane->bins, front);
     }
-    if (block->bytes > handle->bytes)
-        lochi_pool_bins_add(&lane->bins, lochi_pool_split(pool, block, handle->at + handle->bytes));
+    if (block->bytes > handle->bytes) {
+        pool_block *rest = lochi_pool_split(pool, block, handle->at + handle->bytes);
+        lochi_pool_find_cell(pool, rest->start)->handle->first = rest; /* the next handle is often the next to go */
+        lochi_pool_bins_add(&lane->bins, rest);
+    }
     return block;
 }
 

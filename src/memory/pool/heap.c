@@ -335,7 +335,7 @@ static void heap_list_handle(lochi_pool *pool, pool_block *block, pool_handle *h
     }
     lochi_pool_unlist_idle(&handle->idle, live_at);
     if (live_at) return;
-    if (pool->is_virtual) handle->first = before;
+    if (pool->is_virtual && before != block) handle->first = before;
     lochi_pool_list_idle(is_kept ? &pool->idle_kept : &pool->idle_handles, &handle->idle);
 }
 
@@ -355,10 +355,11 @@ static void heap_note_handles(lochi_pool *pool, pool_block *block, uint64_t epoc
     if (pool->range) return;                                           /* stays until the pool ends */
     const bool has_passed = !epoch || block->lane->done == UINT64_MAX; /* everywhere already */
     const uintptr_t end = block->start + block->bytes;
+    pool_block *merged = !block->is_piece && heap_is_like(block->before, block) ? block->before : block;
     for (uintptr_t at = block->start; at < end;) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         if (!has_passed) heap_note_epoch(handle, block->lane, epoch);
-        if (pool->is_virtual && handle->at - block->start < block->bytes) handle->first = block;
+        if (pool->is_virtual && handle->at - block->start < block->bytes) handle->first = merged;
         if (handle->idle.list != &pool->idle_handles &&
             (!handle->idle.live_at || handle->idle.live_at - block->start < block->bytes))
             heap_list_handle(pool, block, handle);
@@ -389,6 +390,12 @@ static pool_block *heap_end_annexed(lochi_pool *pool, pool_block *block, uint64_
     return block;
 }
 
+static void heap_count_piece(lochi_pool *pool, const pool_block *block)
+{
+    pool->pieces_freed++;
+    if (heap_is_kept(block)) pool->big_idle += block->bytes;
+}
+
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -399,11 +406,14 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
     lochi_pool_set_id(block, 0);
     pool->has_freed = true;
     if (epoch > block->lane->freed) block->lane->freed = epoch;
-    if (pool->is_obedient) heap_note_handles(pool, block, epoch);
+    if (pool->is_obedient) {
+        if (block->bytes <= pool->joined_bytes) block->is_piece = false; /* serves requests of other sizes */
+        heap_note_handles(pool, block, epoch);
+    }
     if (!block->is_piece)
         block = heap_merge(pool, block);
-    else if (block->bytes > POOL_WHOLE_BIG)
-        pool->big_idle += block->bytes;
+    else
+        heap_count_piece(pool, block);
     if (block->is_nest &&
         block->bytes >= POOL_NEST) { /* a nest that is free as a whole becomes an ordinary free block */
         block->is_nest = false;
@@ -522,11 +532,12 @@ pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *bloc
     return segment ? segment->first : NULL;
 }
 
-void lochi_pool_join_pieces(lochi_pool *pool)
+void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (lochi_pool_state(block) != POOL_FREE || !block->is_piece) continue;
+    pool->pieces_freed = 0;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); pool->idle_visits++) {
+        if (lochi_pool_state(block) != POOL_FREE || !block->is_piece || block->bytes > max_bytes) continue;
         lochi_pool_unbin(pool, block);
         block->is_piece = false;
         block = lochi_pool_make_free(pool, block, lochi_pool_epoch(block));

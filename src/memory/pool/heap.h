@@ -89,8 +89,8 @@ pool_block *lochi_pool_join_for(lochi_pool *pool, pool_block *block, uintptr_t e
 /* Returns the block behind `block`: the first one for NULL, NULL at the end. Blocks come in order of address, except
  * that raw segments are in any order. */
 pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block);
-/* Makes free pieces ordinary free memory. */
-void lochi_pool_join_pieces(lochi_pool *pool);
+/* Makes free pieces of at most `max_bytes` ordinary free memory. */
+void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);
 /* Turns free memory of nests into ordinary free memory, and merges idle free neighbours of different lanes. Then a
  * handle under several of them can be remapped or given back. */
 void lochi_pool_join_lanes(lochi_pool *pool);

@@ -28,6 +28,9 @@
 #include "memory/pool/source.h"
 #include "memory/pool/uses.h"
 
+#define IDLE_JOIN 8          /* blocks that a walk may visit for each piece that was freed since the last walk */
+#define IDLE_JOIN_ALWAYS 256 /* blocks that it may visit in any case */
+
 /* Returns the bytes of `idle` that the device lacks for the headroom. */
 static size_t idle_count_lack(const lochi_pool *pool, size_t idle)
 {
@@ -126,10 +129,21 @@ static void idle_hold_gate(lochi_pool *pool, bool is_held)
         lochi_pool_go(pool);
 }
 
+/* Tells whether the pool is above its cap. There, pieces become ordinary free memory, which serves requests of all
+ * sizes: those that are freed from now on, and with a walk those that are free. Frees below the cap pay for the walk. */
+static bool idle_is_above(lochi_pool *pool)
+{
+    const bool is_above = idle_count_excess(pool, pool->waiting_bytes) != 0;
+    pool->joined_bytes = !is_above ? 0 : idle_is_small(pool) ? POOL_WHOLE_BIG : SIZE_MAX;
+    if (is_above && pool->pieces_freed && pool->pieces_freed * IDLE_JOIN + IDLE_JOIN_ALWAYS > pool->records_count)
+        lochi_pool_join_pieces(pool, pool->joined_bytes);
+    return is_above;
+}
+
 void lochi_pool_obey_soon(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!pool->is_gate_held && pool->lanes && (!idle_may_help(pool) || !idle_count_excess(pool, pool->waiting_bytes))) {
+    if (!pool->is_gate_held && pool->lanes && (!idle_is_above(pool) || !idle_may_help(pool))) {
         pool->has_freed = pool->is_over = false; /* nothing can go back, or nothing is above the cap */
         return;
     }
@@ -196,14 +210,14 @@ void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)
     const loch_error saved = lochi_error_save();
     bool is_unfinished = false, is_put_off = false, is_waited_for = false;
     size_t left = 0;
-    if (idle_may_help(pool) && idle_count_excess(pool, pool->waiting_bytes)) {
+    if (idle_is_above(pool) && idle_may_help(pool)) {
         const bool has_passed = idle_poll(pool);
         if (!has_passed && !pool->has_freed && !is_thorough) return; /* nothing has changed */
         left = idle_give_back(pool, &is_unfinished);
     }
-    if (idle_may_help(pool) && idle_count_excess(pool, pool->waiting_bytes) && idle_mark(pool) && idle_poll(pool))
+    if (idle_is_above(pool) && idle_may_help(pool) && idle_mark(pool) && idle_poll(pool))
         left = idle_give_back(pool, &is_unfinished);
-    const bool is_waiting = pool->waiting && idle_count_excess(pool, pool->waiting_bytes);
+    const bool is_waiting = idle_is_above(pool) && pool->waiting;
     if (left || is_waiting) {
         is_waited_for = pool->waiting_bytes >= pool->smallest || is_unfinished;
         is_put_off = is_waiting;

@@ -483,10 +483,10 @@ struct lochi_pool {
     bool is_put_off;      /* memory was freed above the cap while another thread had the supply lock */
     bool is_over;         /* above the cap, and a further look can help even without a free */
     bool is_gate_held;    /* one count of `gate`: the next call gives back memory above the cap */
-    pool_idle_list idle_handles; /* of a pool that is obedient: candidates for going back (release.c) */
-    pool_idle_list idle_kept;    /* those under free pieces above 1 MiB */
-    bool is_listed;              /* the lists have all handles that were idle before the pool became obedient */
-    uint64_t idle_visits;        /* blocks visited to find idle handles, for tests */
+    pool_idle_list idle_handles, idle_kept; /* candidates for going back; those under free pieces above 1 MiB */
+    size_t joined_bytes, pieces_freed; /* larger freed pieces stay pieces: 0 below the cap; those since the last join */
+    bool is_listed;                    /* the lists have all handles that were idle before the pool became obedient */
+    uint64_t idle_visits;              /* blocks visited to find idle handles, for tests */
     size_t reserved, peak_reserved;
     size_t used;                 /* in blocks that are handed out, cached by threads, or slabs */
     size_t peak_used;            /* the peak of `used`, without bytes that wait for streams */

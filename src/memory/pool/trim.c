@@ -26,7 +26,7 @@ void lochi_pool_empty_caches(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
     trim_flush(pool);
-    if (pool->is_whole) lochi_pool_join_pieces(pool);
+    if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
 }
 
 void lochi_pool_gather(lochi_pool *pool)
@@ -40,7 +40,7 @@ void lochi_pool_gather(lochi_pool *pool)
     }
     lochi_pool_drop_faded(pool, 0);
     lochi_pool_drop_shrunk(pool);
-    if (pool->is_whole) lochi_pool_join_pieces(pool); /* after the slabs, which are pieces too */
+    if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX); /* after the slabs, which are pieces too */
     if (!pool->is_of_graphs) lochi_pool_join_lanes(pool);       /* nests stay: no handle can go back */
 }
 

@@ -293,7 +293,7 @@ static void a_free_above_the_cap_visits_few_blocks(void **state)
                 for (size_t i = 0; i < it.count; i++)
                     CHECK_OK(loch_free(it.pool, it.blocks[i]));
                 const uint64_t visits = idle_visits() - before;
-                if (visits > 8 * it.count)
+                if (visits > 16 * it.count)
                     fail_msg("preset %d, %zu bytes, order %d: %llu blocks visited by %zu frees", preset, sizes[s],
                              order, (unsigned long long)visits, it.count);
                 /* threads cache some blocks, and with them handles */
@@ -318,7 +318,7 @@ static void pieces_that_may_stay_cost_nothing(void **state)
     const uint64_t before = idle_visits();
     for (size_t i = 4096; i < it.count; i++)
         CHECK_OK(loch_free(it.pool, it.blocks[i]));
-    assert_true(idle_visits() - before <= (uint64_t)8 * 4096);
+    assert_true(idle_visits() - before <= (uint64_t)16 * 4096);
     const loch_pool_info info = pool_info(it.pool);
     assert_true(info.free_bytes >= (size_t)4096 * 3 * MIB);
     assert_true(info.free_bytes <= (size_t)4096 * 3 * MIB + GIB);
