@@ -132,8 +132,7 @@ static pool_block *freeze_take_zone(lochi_pool *pool, pool_lane *lane, size_t mo
     for (size_t bytes = most; !zone && bytes >= least; bytes /= 2) {
         const pool_want want = {(bytes + cell - 1) / cell * cell, cell, lane, 1, 0};
         loch_status status = LOCH_OK;
-        zone = lochi_pool_fit(pool, lane, &want, &status);
-        if (!zone && status == LOCH_OK) zone = lochi_pool_climb_some(pool, &want, &status);
+        zone = lochi_pool_climb(pool, &want, POOL_TO_NEW_MEMORY, &status);
     }
     lochi_error_restore(&saved);
     return zone;

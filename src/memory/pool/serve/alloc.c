@@ -21,8 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-#define ALLOC_NEAR_PART                                                                                                \
-    8 /* pinned memory: a free block that is larger by less than this part of the request fits well */
+#define ALLOC_NEAR_PART 8 /* pinned memory: a free block that is larger by less than this part of a request fits well */
 #define ALLOC_PATIENCE_S 1
 
 /* --- large blocks --- */
@@ -36,24 +35,6 @@ static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
     lochi_pool_bins_remove(&want->lane->bins, block);
     if (block->bytes > POOL_WHOLE_BIG) pool->big_idle -= block->bytes;
     return block;
-}
-
-typedef pool_block *alloc_way(lochi_pool *pool, const pool_want *want, loch_status *status);
-
-/* Cuts the request out of free memory, or climbs. If another thread climbs, waits for it, and tries again first. */
-static pool_block *alloc_fit_or(lochi_pool *pool, const pool_want *want, alloc_way *climb, loch_status *status)
-{
-    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
-    if (block || *status != LOCH_OK) return block;
-    bool is_dropped;
-    *status = lochi_pool_take_supply(pool, &is_dropped);
-    if (*status != LOCH_OK) return NULL;
-    if (is_dropped) {
-        if (lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);
-        if (*status == LOCH_OK) block = lochi_pool_fit(pool, want->lane, want, status);
-        if (block || *status != LOCH_OK) return block;
-    }
-    return climb(pool, want, status);
 }
 
 /* Remaps memory for a request, or takes new memory, if that costs less than cutting the free block `fit`. Returns NULL
@@ -86,17 +67,7 @@ static __attribute__((noinline)) pool_block *alloc_fit_further(lochi_pool *pool,
         if (block || *status != LOCH_OK) return block;
     }
     if (!fit && cache) lochi_pool_flush_bins(pool, cache);
-    return alloc_fit_or(pool, want, lochi_pool_climb, status);
-}
-
-/* Cuts a block out of free memory, or remaps memory for it if that costs less. */
-static inline __attribute__((always_inline)) pool_block *alloc_fit_large(lochi_pool *pool, pool_cache *cache,
-                                                                         const pool_want *want, loch_status *status)
-{
-    pool_block *fit = alloc_find_fit(pool, want);
-    if (LOCHI_LIKELY(fit && !lochi_pool_may_improve(pool, want, fit)))
-        return lochi_pool_fit_in(pool, fit, want, status);
-    return alloc_fit_further(pool, cache, want, fit, status);
+    return lochi_pool_climb(pool, want, POOL_TO_THE_TOP, status);
 }
 
 /* Cuts a block out of a nest. Makes a new nest if no nest has room and memory for one can be found quickly. Returns
@@ -110,7 +81,7 @@ static __attribute__((noinline)) pool_block *alloc_fit_nest(lochi_pool *pool, co
     const loch_error saved = lochi_error_save();
     const pool_block *fit = pool->is_exact ? lochi_pool_bins_fit(&want->lane->bins, POOL_NEST, POOL_PAGE, false) : NULL;
     if (fit) block = alloc_improve(pool, &nest, fit, status);
-    if (!block && *status == LOCH_OK) block = alloc_fit_or(pool, &nest, lochi_pool_climb_some, status);
+    if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, &nest, POOL_TO_NEW_MEMORY, status);
     if (!block) {
         lochi_error_restore(&saved);
         *status = LOCH_OK;
@@ -120,8 +91,9 @@ static __attribute__((noinline)) pool_block *alloc_fit_nest(lochi_pool *pool, co
     return lochi_pool_fit_nest(pool, want->lane, want, status);
 }
 
-/* Finds a block for a request and enters it in the table of pages. Flushes `cache` before it makes room; NULL for no
- * cache. Returns NULL with the status on failure. */
+/* Finds a block for a request and enters it in the table of pages: cuts it out of free memory, or remaps memory for it
+ * if that costs less. Flushes `cache` before it makes room; NULL for no cache. Returns NULL with the status on
+ * failure. */
 static inline __attribute__((always_inline)) pool_block *alloc_take_block(lochi_pool *pool, pool_cache *cache,
                                                                           const pool_want *want, loch_status *status)
 {
@@ -129,7 +101,12 @@ static inline __attribute__((always_inline)) pool_block *alloc_take_block(lochi_
     pool_block *block = pool->is_whole ? alloc_fit_whole(pool, want) : NULL;
     if (!block && !pool->is_whole && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
         block = alloc_fit_nest(pool, want, status);
-    if (!block && *status == LOCH_OK) block = alloc_fit_large(pool, cache, want, status);
+    if (!block && *status == LOCH_OK) {
+        pool_block *fit = alloc_find_fit(pool, want);
+        block = LOCHI_LIKELY(fit && !lochi_pool_may_improve(pool, want, fit))
+                    ? lochi_pool_fit_in(pool, fit, want, status)
+                    : alloc_fit_further(pool, cache, want, fit, status);
+    }
     if (!block) return NULL;
     *status = lochi_pool_use_block(pool, block, want->paged_bytes);
     return *status == LOCH_OK ? block : NULL;
@@ -219,17 +196,6 @@ static inline loch_status alloc_hand_out_small(lochi_pool *pool, pool_cache *cac
     return LOCH_OK;
 }
 
-static loch_status alloc_small(lochi_pool *pool, pool_cache *cache, pool_lane *lane, uint32_t class,
-                               const loch_request *request, void **out)
-{
-    pool_entry entry;
-    const bool is_cached = cache && cache->stacks[class].count;
-    if (!is_cached && !lochi_pool_slab_find(lane, class)) LOCH_TRY_RETURN(alloc_make_slab(pool, lane, class));
-    if (!cache || lochi_pool_cache_take(pool, cache, class, &entry) != LOCH_OK)
-        lochi_pool_slab_take(lane, class, &entry, 1);
-    return alloc_hand_out_small(pool, cache, &entry, class, request, out);
-}
-
 /* --- requests --- */
 
 static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, loch_stream *stream, void **out)
@@ -243,10 +209,14 @@ static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, l
     if (!cache) cache = lochi_pool_cache(pool, lane);
     if (cache) cache->store = lane->store; /* another thread may have made it */
     uint32_t class;
-    return alloc_is_small(pool, lochi_pool_round_request(pool, lochi_request_round(request)), request->alignment,
-                          &class)
-               ? alloc_small(pool, cache, lane, class, request, out)
-               : alloc_large(pool, cache, lane, request, out);
+    const size_t rounded = lochi_pool_round_request(pool, lochi_request_round(request));
+    if (!alloc_is_small(pool, rounded, request->alignment, &class)) return alloc_large(pool, cache, lane, request, out);
+    pool_entry entry;
+    const bool is_cached = cache && cache->stacks[class].count;
+    if (!is_cached && !lochi_pool_slab_find(lane, class)) LOCH_TRY_RETURN(alloc_make_slab(pool, lane, class));
+    if (!cache || lochi_pool_cache_take(pool, cache, class, &entry) != LOCH_OK)
+        lochi_pool_slab_take(lane, class, &entry, 1);
+    return alloc_hand_out_small(pool, cache, &entry, class, request, out);
 }
 
 /* Allocates at an address (loch_request.address). Both locks are held: the addresses may need memory. */

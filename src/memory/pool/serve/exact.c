@@ -74,7 +74,8 @@ static loch_status exact_look(lochi_pool *pool, const pool_want *want, pool_bloc
 static loch_status exact_supply(lochi_pool *pool, const pool_want *want, pool_block **first)
 {
     bool is_bare;
-    const loch_status status = lochi_pool_supply(pool, want, POOL_CREATED);
+    pool_supplied ignored; /* it may be in several blocks */
+    const loch_status status = lochi_pool_supply(pool, want, POOL_CREATED, &ignored);
     if (status == LOCH_E_FRAGMENTED) /* old mappings are in the way that streams still use */
         return LOCH_FAIL(BUSY, "the addresses at %p are still in use", (void *)want->at);
     LOCH_TRY_RETURN(status);

@@ -162,22 +162,16 @@ static pool_block *ladder_join_lanes(lochi_pool *pool, const pool_want *want, lo
     return !block && *status == LOCH_OK ? ladder_borrow(pool, want, status) : block;
 }
 
-/* Cuts the request out of the free memory at the address that the last plan chose. */
-static pool_block *ladder_cut_planned(lochi_pool *pool, const pool_want *want, loch_status *status)
+/* Cuts the request out of new memory. Returns NULL if there is none, because *status is not LOCH_OK. */
+static pool_block *ladder_cut(lochi_pool *pool, const pool_want *want, const pool_supplied *new, loch_status *status)
 {
-    pool_block *block = pool->planned_in;
-    *status = lochi_pool_cut(pool, block, pool->planned, want->bytes);
     if (*status != LOCH_OK) return NULL;
-    return block->start == pool->planned ? block : block->behind;
-}
-
-/* Gets memory from a source, and cuts the block out of it. */
-static pool_block *ladder_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
-{
-    *status = lochi_pool_supply(pool, want, source);
-    if (*status != LOCH_OK) return NULL;
-    pool_block *block =
-        pool->is_virtual ? ladder_cut_planned(pool, want, status) : lochi_pool_fit(pool, want->lane, want, status);
+    if (pool->is_virtual) {
+        *status = lochi_pool_cut(pool, new->block, new->at, want->bytes);
+        if (*status != LOCH_OK) return NULL;
+        return new->block->start == new->at ? new->block : new->block->behind;
+    }
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) *status = LOCH_FAIL(FRAGMENTED, "the new memory does not fit the request");
     return block;
 }
@@ -190,7 +184,9 @@ static bool ladder_is_short(loch_status status)
 static pool_block *ladder_try_supply(lochi_pool *pool, const pool_want *want, pool_source source, loch_status *status)
 {
     const loch_error saved = lochi_error_save();
-    pool_block *block = ladder_supply(pool, want, source, status);
+    pool_supplied new;
+    *status = lochi_pool_supply(pool, want, source, &new);
+    pool_block *block = ladder_cut(pool, want, &new, status);
     if (ladder_is_short(*status)) {
         *status = LOCH_OK;
         lochi_error_restore(&saved);
@@ -228,7 +224,7 @@ static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want
     return block;
 }
 
-/* Takes blocks that streams still use while there is much unfinished memory: taking new memory would hold a quarter
+/* Takes blocks that streams still use while there is much unfinished memory: taking new memory would hold an eighth
  * more than is in use. */
 static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
@@ -280,7 +276,11 @@ static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_s
     if (!block && *status == LOCH_OK) block = ladder_borrow(pool, want, status);
     if (block || *status != LOCH_OK) return block;
     pool_given given = {NULL, 0, 0};
-    if (ladder_make_way(pool, want, &given)) block = ladder_supply(pool, want, POOL_CREATED, status);
+    if (ladder_make_way(pool, want, &given)) {
+        pool_supplied new;
+        *status = lochi_pool_supply(pool, want, POOL_CREATED, &new);
+        block = ladder_cut(pool, want, &new, status);
+    }
     if (!block && !pool->options.source) lochi_pool_take_back(pool, &given); /* a source gets it when locks drop */
     lochi_pool_forget_given(&given);
     return block;
@@ -336,25 +336,35 @@ static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_
 
 /* --- climbing --- */
 
-pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status)
+/* Looks for free memory, and takes the supply lock if there is none. If another thread had that, it may have made room:
+ * looks again. */
+static pool_block *ladder_begin(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    lochi_pool_assert_both(pool);
-    static ladder_step *const steps[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes,
-                                         ladder_move, ladder_wait_if_much};
-    pool_block *block = NULL;
-    for (size_t i = 0; !block && *status == LOCH_OK && i < sizeof steps / sizeof *steps; i++)
-        block = steps[i](pool, want, status);
+    pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
     if (block || *status != LOCH_OK) return block;
-    return ladder_supply(pool, want, POOL_CREATED, status);
+    bool is_dropped;
+    *status = lochi_pool_take_supply(pool, &is_dropped);
+    if (*status != LOCH_OK || !is_dropped) return NULL;
+    if (lochi_pool_is_out_of_use(pool)) *status = lochi_pool_refuse_asleep(pool);
+    return *status == LOCH_OK ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
 }
 
-pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status)
+pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, pool_height height, loch_status *status)
 {
-    lochi_pool_assert_both(pool);
+    static ladder_step *const first[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes,
+                                         ladder_move, ladder_wait_if_much};
     static ladder_step *const after[] = {ladder_scrape,       ladder_remake, ladder_wait_on_device,
                                          ladder_wait_on_host, ladder_remake, ladder_compact};
-    pool_block *block = lochi_pool_climb_some(pool, want, status);
-    loch_status why = *status;
+    pool_block *block = ladder_begin(pool, want, status);
+    if (block || *status != LOCH_OK) return block;
+    for (size_t i = 0; !block && *status == LOCH_OK && i < sizeof first / sizeof *first; i++)
+        block = first[i](pool, want, status);
+    if (!block && *status == LOCH_OK) {
+        pool_supplied new;
+        *status = lochi_pool_supply(pool, want, POOL_CREATED, &new);
+        block = ladder_cut(pool, want, &new, status);
+    }
+    loch_status why = height == POOL_TO_THE_TOP ? *status : LOCH_OK;
     for (size_t i = 0; !block && ladder_is_short(why) && i < sizeof after / sizeof *after; i++) {
         *status = LOCH_OK;
         block = after[i](pool, want, status);

@@ -5,12 +5,15 @@
 
 #include "memory/pool/heap/heap.h"
 
-/* Finds a block for a request that did not fit. Tries everything that needs no other pool. Returns NULL with the
- * status. */
-pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, loch_status *status);
-/* Tries only the quick steps: up to new memory, without giving memory back and without waiting on the host. Returns
- * NULL with the status. */
-pool_block *lochi_pool_climb_some(lochi_pool *pool, const pool_want *want, loch_status *status);
+/* How far a request climbs. */
+typedef enum pool_height {
+    POOL_TO_NEW_MEMORY, /* the quick steps: nothing goes back, and the host does not wait */
+    POOL_TO_THE_TOP     /* everything that needs no other pool */
+} pool_height;
+
+/* Finds a block for a request: in free memory, or by climbing. Takes the supply lock for that; the pool's lock is held,
+ * and may be dropped meanwhile. Returns NULL with the status. */
+pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, pool_height height, loch_status *status);
 
 /* Cuts a request out of free memory in the place that costs least (price.c). Memory may be remapped for that. Returns
  * NULL if that is not possible, or if *status is not LOCH_OK. */

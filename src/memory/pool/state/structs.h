@@ -498,8 +498,6 @@ struct lochi_pool {
     unsigned price_looks;                /* times that the price may still be used */
     uint64_t search_map;                 /* changes of mappings at the last search for a better place */
     unsigned search_misses, search_rest; /* searches since then that changed none; requests that search no more */
-    uintptr_t planned;                   /* address that the last plan chose for its request */
-    pool_block *planned_in;              /* the free block that has it */
     size_t waiting_bytes, captured_bytes;
     bool is_wiped;      /* LOCH_POOL_WIPE_FREED */
     pool_block *dirty;  /* list of blocks that are freed, but not wiped yet */

@@ -140,19 +140,20 @@ static void handle_unfade(lochi_pool *pool, pool_block *block)
     pool->fading_bytes -= block->bytes;
 }
 
-/* Notes the free block that has the address which a plan chose. */
-static void handle_note_planned(lochi_pool *pool, pool_block *block)
+/* Notes the free block that has an address. */
+static void handle_note_home(pool_block *block, uintptr_t at, pool_block **home)
 {
-    if (block->start <= pool->planned && pool->planned - block->start < block->bytes) pool->planned_in = block;
+    if (block->start <= at && at - block->start < block->bytes) *home = block;
 }
 
-void lochi_pool_settle(lochi_pool *pool)
+pool_block *lochi_pool_settle(lochi_pool *pool, uintptr_t at)
 {
     lochi_pool_assert_both(pool);
+    pool_block *home = NULL;
     while (pool->filled) {
         pool_block *block = pool->filled;
         lochi_pool_unlist(block);
-        handle_note_planned(pool, lochi_pool_make_free(pool, block, lochi_pool_epoch(block)));
+        handle_note_home(lochi_pool_make_free(pool, block, lochi_pool_epoch(block)), at, &home);
     }
     while (pool->vacated) {
         pool_block *block = pool->vacated;
@@ -160,23 +161,29 @@ void lochi_pool_settle(lochi_pool *pool)
         lochi_pool_make_bare(pool, block);
     }
     while (pool->held)
-        handle_note_planned(pool, lochi_pool_put_back(pool, pool->held));
+        handle_note_home(lochi_pool_put_back(pool, pool->held), at, &home);
+    return home;
 }
 
 /* --- creating and mapping --- */
 
-static loch_status handle_create(lochi_pool *pool, size_t bytes, pool_handle **out)
+loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
+    lochi_pool_assert_both(pool);
     pool_handle *handle = lochi_zalloc(sizeof *handle);
     if (!handle) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a handle");
     const loch_handle_options *options = pool->options.handle.size ? &pool->options.handle : NULL;
-    loch_status status = lochi_pool_claim(pool, bytes);
-    if (status == LOCH_OK) {
-        lochi_pool_go_outside(pool);
-        status = loch_handle_create(pool->device, bytes, options, &handle->handle);
-        lochi_pool_come_back(pool);
-        if (status != LOCH_OK) lochi_pool_unclaim(pool, bytes);
-        if (status == LOCH_E_DEVICE_MEMORY) lochi_pool_doubt_room(pool);
+    loch_status status;
+    for (;; bytes = lochi_pool_round(pool, bytes / 2)) {
+        status = lochi_pool_claim(pool, bytes);
+        if (status == LOCH_OK) {
+            lochi_pool_go_outside(pool);
+            status = loch_handle_create(pool->device, bytes, options, &handle->handle);
+            lochi_pool_come_back(pool);
+            if (status != LOCH_OK) lochi_pool_unclaim(pool, bytes);
+            if (status == LOCH_E_DEVICE_MEMORY) lochi_pool_doubt_room(pool);
+        }
+        if ((status != LOCH_E_DEVICE_MEMORY && status != LOCH_E_LIMIT) || bytes <= pool->cell_bytes) break;
     }
     if (status != LOCH_OK) {
         lochi_free(handle);
@@ -188,17 +195,6 @@ static loch_status handle_create(lochi_pool *pool, size_t bytes, pool_handle **o
     pool->loose_bytes += bytes;
     *out = handle;
     return LOCH_OK;
-}
-
-loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle **out)
-{
-    lochi_pool_assert_both(pool);
-    loch_status status = handle_create(pool, bytes, out);
-    while ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) && bytes > pool->cell_bytes) {
-        bytes = lochi_pool_round(pool, bytes / 2);
-        status = handle_create(pool, bytes, out);
-    }
-    return status;
 }
 
 loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_t at)
@@ -216,12 +212,10 @@ loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_
     return LOCH_OK;
 }
 
-loch_status lochi_pool_map_free(lochi_pool *pool, pool_handle *handle, pool_block *target, pool_lane *lane)
+void lochi_pool_fill(lochi_pool *pool, pool_handle *handle, pool_block *target, pool_lane *lane)
 {
     lochi_pool_assert_both(pool);
-    LOCH_TRY_RETURN(lochi_pool_map_loose(pool, handle, target->start));
     handle_fill(pool, handle, target, lane, 0);
-    return LOCH_OK;
 }
 
 /* Cuts the part of a free block that a handle lies under out of it. The result is in no list. Uses at most two stocked

@@ -59,8 +59,8 @@ loch_status lochi_pool_hold_handle(lochi_pool *pool, const pool_handle *handle, 
 loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle **out);
 /* Maps a loose handle. The caller enters the blocks that lie there. */
 loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_t at);
-/* Maps a loose handle at held addresses of its size. lochi_pool_settle makes the memory free. */
-loch_status lochi_pool_map_free(lochi_pool *pool, pool_handle *handle, pool_block *target, pool_lane *lane);
+/* Enters a handle that was mapped at held addresses of its size. lochi_pool_settle makes the memory free. */
+void lochi_pool_fill(lochi_pool *pool, pool_handle *handle, pool_block *target, pool_lane *lane);
 /* Unmaps a handle that the caller has mapped. The handle becomes loose. */
 loch_status lochi_pool_unmap_loose(lochi_pool *pool, pool_handle *handle);
 /* Unmaps a handle from under an idle free block. The handle becomes loose. */
@@ -76,8 +76,9 @@ loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_blo
 /* Returns a handle to an old address from the free block that it lies wholly in, without a driver call. Settle and
  * mark as for lochi_pool_move_free. */
 loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *home, pool_lane *lane);
-/* Makes filled blocks free, vacated and unused addresses bare, and held memory free again, after a plan. */
-void lochi_pool_settle(lochi_pool *pool);
+/* Makes filled blocks free, vacated and unused addresses bare, and held memory free again, after a plan. Returns the
+ * block that has the address `at`, if it became free; otherwise NULL. */
+pool_block *lochi_pool_settle(lochi_pool *pool, uintptr_t at);
 
 /* Gives a handle under a free block back to the device. E_BUSY while an old address of it fades. */
 loch_status lochi_pool_destroy_free(lochi_pool *pool, pool_handle *handle, pool_block *block);

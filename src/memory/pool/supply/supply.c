@@ -36,11 +36,12 @@ static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool
         pool_block *rest;
         LOCH_TRY_RETURN(lochi_pool_create_some(pool, bytes, &handle));
         loch_status status = lochi_pool_cut_held(pool, gap, handle->bytes, &rest);
-        if (status == LOCH_OK) status = lochi_pool_map_free(pool, handle, gap, want->lane);
+        if (status == LOCH_OK) status = lochi_pool_map_loose(pool, handle, gap->start);
         if (status != LOCH_OK) {
             lochi_pool_destroy_loose(pool, handle);
             return status;
         }
+        lochi_pool_fill(pool, handle, gap, want->lane);
         ++*made;
         gap = rest;
     }
@@ -54,8 +55,12 @@ static loch_status supply_move(lochi_pool *pool, const pool_want *want, const po
         const pool_origin *source = &plan->sources[i];
         if (!source->to) continue;
         pool_handle *handle = source->handle;
-        LOCH_TRY_RETURN(source->block ? lochi_pool_move_free(pool, handle, source->block, handle->home, want->lane)
-                                      : lochi_pool_map_free(pool, handle, handle->home, want->lane));
+        if (source->block) {
+            LOCH_TRY_RETURN(lochi_pool_move_free(pool, handle, source->block, handle->home, want->lane));
+        } else {
+            LOCH_TRY_RETURN(lochi_pool_map_loose(pool, handle, handle->home->start));
+            lochi_pool_fill(pool, handle, handle->home, want->lane);
+        }
     }
     return LOCH_OK;
 }
@@ -130,34 +135,18 @@ static bool supply_plan(lochi_pool *pool, const pool_want *want, pool_place *pla
     return false;
 }
 
-static loch_status supply_carry_out(lochi_pool *pool, const pool_want *want, pool_source source)
+/* Makes a plan, and holds everything that it is about. The caller frees its sources in any case. */
+static loch_status supply_prepare(lochi_pool *pool, const pool_want *want, pool_source source, pool_place *plan,
+                                  pool_block *gaps[POOL_PLACE_GAPS])
 {
-    pool_place plan;
-    pool_block *gaps[POOL_PLACE_GAPS] = {NULL};
-    size_t made = 0;
-    loch_status status = LOCH_OK;
-    if (!supply_plan(pool, want, &plan)) {
-        lochi_free(plan.sources);
-        return LOCH_FAIL(FRAGMENTED, "the pool has no free addresses left");
-    }
-    const size_t left = lochi_pool_assign(pool, want, &plan);
-    if (left && source == POOL_MOVED && !plan.is_created)
-        status = LOCH_FAIL(FRAGMENTED, "no idle memory can be mapped where it is needed");
-    if (left && status == LOCH_OK) status = lochi_pool_check_limit(pool, left);
-    if (left && status == LOCH_OK) status = lochi_pool_check_room(pool, left);
-    if (status == LOCH_OK) status = supply_revive(pool, want, &plan);
-    if (status == LOCH_OK) status = supply_hold(pool, want, &plan, gaps);
-    if (status == LOCH_OK) status = supply_move(pool, want, &plan);
-    for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
-        status = supply_fill_gap(pool, want, gaps[g], &made);
-    if (status != LOCH_OK) lochi_pool_destroy_filled(pool, made); /* a request that fails keeps nothing */
-    pool->planned = plan.spot.start;
-    pool->planned_in = NULL;
-    lochi_pool_settle(pool);
-    if (status == LOCH_OK && !pool->planned_in) /* nothing was taken out of the lists there */
-        pool->planned_in = lochi_pool_find_near(plan.spot.hint, plan.spot.start);
-    lochi_free(plan.sources);
-    return status;
+    if (!supply_plan(pool, want, plan)) return LOCH_FAIL(FRAGMENTED, "the pool has no free addresses left");
+    const size_t left = lochi_pool_assign(pool, want, plan);
+    if (left && source == POOL_MOVED && !plan->is_created)
+        return LOCH_FAIL(FRAGMENTED, "no idle memory can be mapped where it is needed");
+    if (left) LOCH_TRY_RETURN(lochi_pool_check_limit(pool, left));
+    if (left) LOCH_TRY_RETURN(lochi_pool_check_room(pool, left));
+    LOCH_TRY_RETURN(supply_revive(pool, want, plan));
+    return supply_hold(pool, want, plan, gaps);
 }
 
 /* --- raw segments --- */
@@ -237,8 +226,7 @@ static loch_status supply_ask_source(lochi_pool *pool, const pool_segment_size *
         return loch_error_set(pool->dry, NULL, 0, "the source of pool \"%s\" has no segment of %s",
                               loch_allocator_get_name(pool->allocator), LOCHI_SIZE(size->needed));
     LOCH_TRY_RETURN(lochi_pool_check_limit(pool, size->needed));
-    return LOCH_FAIL(NOT_FOUND, "pool \"%s\" needs a segment of %s", loch_allocator_get_name(pool->allocator),
-                     LOCHI_SIZE(size->needed)); /* POOL_NEEDS_SEGMENT */
+    return POOL_NEEDS_SEGMENT;
 }
 
 /* Takes a raw segment of the wished size, or of the needed one if the device has no larger one. */
@@ -265,21 +253,38 @@ static loch_status supply_take_segment(lochi_pool *pool, const pool_want *want)
     return status;
 }
 
-loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source)
+/* Tells whether a source can give memory at all, and prepares the pool for it. */
+static loch_status supply_begin(lochi_pool *pool, const pool_want *want, pool_source source)
 {
-    lochi_pool_assert_both(pool);
     if (pool->range && source != POOL_MOVED) return LOCH_FAIL(LIMIT, "a child has no memory beyond its range");
     if (source != POOL_MOVED || pool->is_virtual) lochi_pool_look_at_room(pool, want->bytes);
-    if (!pool->is_virtual)
-        return source != POOL_MOVED ? supply_take_segment(pool, want)
-                                    : LOCH_FAIL(FRAGMENTED, "raw memory cannot be remapped");
-    LOCH_TRY_RETURN(lochi_pool_open_addresses(pool));
-    const uint64_t moved = pool->handles_moved + pool->handles_revived;
+    if (pool->is_virtual) return lochi_pool_open_addresses(pool);
+    return source != POOL_MOVED ? LOCH_OK : LOCH_FAIL(FRAGMENTED, "raw memory cannot be remapped");
+}
+
+loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_source source, pool_supplied *out)
+{
+    lochi_pool_assert_both(pool);
+    LOCH_TRY_RETURN(supply_begin(pool, want, source));
+    if (!pool->is_virtual) return supply_take_segment(pool, want);
+    const uint64_t remapped = pool->handles_moved + pool->handles_revived;
     const uint64_t start_ns = lochi_device_now_ns(pool->device);
-    const uint64_t handles = pool->handles_moved + pool->handles_created;
-    const loch_status status = supply_carry_out(pool, want, source);
-    lochi_pool_note_time(pool, start_ns, pool->handles_moved + pool->handles_created - handles);
-    if (pool->handles_moved + pool->handles_revived != moved)
+    const uint64_t mapped = pool->handles_moved + pool->handles_created;
+    pool_place plan;
+    pool_block *gaps[POOL_PLACE_GAPS] = {NULL};
+    size_t made = 0;
+    loch_status status = supply_prepare(pool, want, source, &plan, gaps);
+    if (status == LOCH_OK) status = supply_move(pool, want, &plan);
+    for (size_t g = 0; status == LOCH_OK && g < plan.gaps_count; g++)
+        status = supply_fill_gap(pool, want, gaps[g], &made);
+    if (status != LOCH_OK) lochi_pool_destroy_filled(pool, made); /* a request that fails keeps nothing */
+    const uintptr_t at = status == LOCH_OK ? plan.spot.start : 0;
+    pool_block *block = lochi_pool_settle(pool, at);
+    if (at && !block) block = lochi_pool_find_near(plan.spot.hint, at); /* nothing was taken out of the lists there */
+    lochi_free(plan.sources);
+    lochi_pool_note_time(pool, start_ns, pool->handles_moved + pool->handles_created - mapped);
+    if (pool->handles_moved + pool->handles_revived != remapped)
         lochi_pool_mark(pool, want->lane); /* old addresses are unmapped after this event */
+    *out = (pool_supplied){block, at};
     return status;
 }
