@@ -15,11 +15,10 @@
         LOCHI_SIZE(lochi_pool_free_bytes(pool)), LOCHI_SIZE(lochi_pool_find_largest(pool)),                            \
         LOCHI_SIZE((pool)->waiting_bytes)
 
-/* Returns the least memory that a request of `bytes` takes. A child may share cells with its parent. */
+/* Returns the least memory that a request of `bytes` takes: whole granules, except in a range. */
 static size_t refuse_least(const lochi_pool *pool, size_t bytes)
 {
-    const bool is_sharing = pool->range || (pool->family.parent && bytes <= POOL_SMALL_MAX);
-    return is_sharing ? bytes : (bytes + pool->step_bytes - 1) / pool->step_bytes * pool->step_bytes;
+    return pool->range ? bytes : (bytes + pool->step_bytes - 1) / pool->step_bytes * pool->step_bytes;
 }
 
 /* Refuses a request that is larger than a limit. */

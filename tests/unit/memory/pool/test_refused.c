@@ -244,6 +244,37 @@ static void a_growth_that_can_never_fit_changes_nothing(void **state)
     }
 }
 
+/* A limit below a granule: no block fits, however small. No stream is waited for to find that out. */
+static void a_limit_below_a_granule_refuses_all_at_once(void **state)
+{
+    (void)state;
+    const loch_pool_options narrow = {.size = sizeof narrow, .limit_bytes = 32 << 10};
+    loch_device *device = sim_open(SIM);
+    loch_allocator *parent = pool_make(device, NULL), *child = child_quota(parent, 0, narrow.limit_bytes);
+    loch_allocator *const pools[] = {pool_make(device, &narrow), child};
+    for (size_t i = 0; i < 2; i++) {
+        unsigned calls = 0;
+        CHECK_OK(loch_allocator_add_pressure(pools[i], note_call, &calls));
+        for (size_t bytes = 1; bytes <= narrow.limit_bytes; bytes *= 8)
+            for (int is_growable = 0; is_growable < 2; is_growable++) {
+                const loch_request request = {.size = sizeof request, .bytes = bytes, .timeout_ns = CENTURIES};
+                void *none = TEST_UNTOUCHED;
+                CHECK_FAILS(is_growable ? loch_pool_alloc_growable(pools[i], MIB, &request, &none)
+                                        : loch_allocator_alloc(pools[i], &request, &none),
+                            LIMIT);
+                assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_NONE);
+                assert_int_equal(loch_error_get()->attempts, 1);
+            }
+        const loch_pool_info info = pool_info(pools[i]);
+        assert_int_equal(info.events_recorded, 0);
+        assert_int_equal(info.waits_on_host, 0);
+        assert_int_equal(calls, 0);
+    }
+    loch_allocator_release(pools[0]);
+    loch_allocator_release(child);
+    pool_end_sim(parent, device);
+}
+
 /* --- not now --- */
 
 #define LIVE 64
@@ -656,6 +687,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         POOL_TEST(a_request_that_can_never_fit_changes_nothing),
         POOL_TEST(a_growth_that_can_never_fit_changes_nothing),
+        POOL_TEST(a_limit_below_a_granule_refuses_all_at_once),
         POOL_TEST(a_request_that_does_not_fit_now_takes_and_costs_no_memory),
         POOL_TEST(blocks_beside_a_refused_one_hold_their_own_memory_alone),
         POOL_TEST(a_waiting_request_on_the_cpu_creates_nothing),
