@@ -275,6 +275,45 @@ static void a_limit_below_a_granule_refuses_all_at_once(void **state)
     pool_end_sim(parent, device);
 }
 
+/* A limit wrapper that is full now does not hide that a limit below it can never be kept. */
+static void a_full_limit_does_not_hide_a_lower_one_below(void **state)
+{
+    (void)state;
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = 4 * MIB};
+    const loch_limit_options middle = {.size = sizeof middle, .hard_bytes = 5 * MIB};
+    const loch_limit_options wide = {.size = sizeof wide, .hard_bytes = 7 * MIB};
+    static const struct {
+        size_t bytes;
+        const char *owner;
+        loch_remedy remedy;
+    } asked[] = {{9 * MIB, "outer", LOCH_REMEDY_NONE},
+                 {6 * MIB, "inner", LOCH_REMEDY_NONE},
+                 {5 * MIB, "pool", LOCH_REMEDY_NONE},
+                 {4 * MIB + 1, "pool", LOCH_REMEDY_NONE},
+                 {4 * MIB, "outer", LOCH_REMEDY_FREE}};
+    loch_device *device = sim_open(SIM);
+    loch_allocator *pool, *inner, *outer;
+    unsigned calls = 0;
+    CHECK_OK(loch_pool_create(device, "pool", &options, &pool));
+    CHECK_OK(loch_limit_create(pool, "inner", &middle, &inner));
+    CHECK_OK(loch_limit_create(inner, "outer", &wide, &outer));
+    CHECK_OK(loch_allocator_add_pressure(outer, note_call, &calls));
+    void *live = pool_alloc(outer, 3 * MIB + 1), *none;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        const bool is_hopeless = asked[i].remedy == LOCH_REMEDY_NONE;
+        const loch_request request = {
+            .size = sizeof request, .bytes = asked[i].bytes, .timeout_ns = is_hopeless ? CENTURIES : 0};
+        CHECK_FAILS(loch_allocator_alloc(outer, &request, &none), LIMIT);
+        assert_string_equal(loch_error_get()->owner, asked[i].owner);
+        assert_int_equal(loch_error_get()->remedy, asked[i].remedy);
+        assert_int_equal(calls, is_hopeless ? 0 : 1);
+    }
+    CHECK_OK(loch_free(outer, live));
+    loch_allocator_release(outer);
+    loch_allocator_release(inner);
+    pool_end_sim(pool, device);
+}
+
 /* --- not now --- */
 
 #define LIVE 64
@@ -688,6 +727,7 @@ int main(void)
         POOL_TEST(a_request_that_can_never_fit_changes_nothing),
         POOL_TEST(a_growth_that_can_never_fit_changes_nothing),
         POOL_TEST(a_limit_below_a_granule_refuses_all_at_once),
+        POOL_TEST(a_full_limit_does_not_hide_a_lower_one_below),
         POOL_TEST(a_request_that_does_not_fit_now_takes_and_costs_no_memory),
         POOL_TEST(blocks_beside_a_refused_one_hold_their_own_memory_alone),
         POOL_TEST(a_waiting_request_on_the_cpu_creates_nothing),
