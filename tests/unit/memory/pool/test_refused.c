@@ -586,6 +586,27 @@ static void idle_memory_leaves_the_headroom_free(void **state)
     }
 }
 
+static void a_large_block_goes_back_for_the_headroom_when_it_is_freed(void **state)
+{
+    (void)state;
+    const char *const devices[] = {SIM, RAW};
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open(devices[i]);
+        const loch_pool_options options = {.size = sizeof options, .headroom_bytes = 8 * MIB};
+        loch_allocator *pool = pool_make(device, &options);
+        void *first = pool_alloc(pool, 3 * MIB), *large;
+        CHECK_OK(loch_free(pool, first)); /* the thread caches it */
+        large = pool_alloc(pool, 58 * MIB);
+        assert_true(room_of(device) < 8 * MIB);
+        CHECK_OK(loch_free(pool, large)); /* and not this one */
+        assert_true(room_of(device) >= 8 * MIB);
+        CHECK_OK(loch_free(pool, pool_alloc(pool, MIB)));
+        CHECK_OK(loch_free(pool, pool_alloc(pool, MIB)));
+        assert_true(pool_info(pool).thread_bytes >= MIB); /* threads cache again */
+        pool_end_sim(pool, device);
+    }
+}
+
 static void a_request_may_use_the_headroom(void **state)
 {
     (void)state;
@@ -734,6 +755,7 @@ int main(void)
         POOL_TEST(free_segments_outlive_a_refusal),
         POOL_TEST(a_growth_that_does_not_fit_now_takes_and_costs_no_memory),
         POOL_TEST(idle_memory_leaves_the_headroom_free),
+        POOL_TEST(a_large_block_goes_back_for_the_headroom_when_it_is_freed),
         POOL_TEST(a_request_may_use_the_headroom),
         POOL_TEST(a_call_that_finds_the_device_full_gives_idle_memory_back),
         POOL_TEST(an_option_sets_the_headroom),
