@@ -147,7 +147,7 @@ TEST(pressure_functions_free_memory)
     loch::block cache(pool, 900 << 10);
     {
         const loch::pressure pressure(pool, [&](loch_allocator *of, std::size_t bytes) {
-            EXPECT(of == pool.get() && bytes > 0);
+            EXPECT(of == pool.get() && bytes > 0 && loch::pressure_left_ns() == UINT64_MAX);
             const std::size_t held = cache ? cache.bytes() : 0;
             cache.free();
             return held;

@@ -140,8 +140,8 @@ static void grow(worker *w)
     loch_status status = loch_pool_alloc_growable(w->scene->pool, max, &request, &block);
     for (size_t i = 0; i < 4 && status == LOCH_OK; i++)
         status = loch_pool_resize_growable(w->scene->pool, block, test_random_below(&w->random, 8 * TEST_MIB));
-    EXPECT(status == LOCH_OK || status == LOCH_E_LIMIT || status == LOCH_E_DEVICE_MEMORY ||
-           status == LOCH_E_UNSUPPORTED);
+    EXPECT(status == LOCH_OK || status == LOCH_E_LIMIT || status == LOCH_E_FRAGMENTED ||
+           status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_UNSUPPORTED);
     give(w, block);
 }
 
@@ -161,7 +161,7 @@ static void doze(worker *w)
     loch_status woken;
     do
         woken = loch_pool_wake(w->scene->pool, NULL);
-    while (woken == LOCH_E_LIMIT || woken == LOCH_E_DEVICE_MEMORY);
+    while (woken == LOCH_E_LIMIT || woken == LOCH_E_FRAGMENTED || woken == LOCH_E_DEVICE_MEMORY);
     TRY(woken);
     if (!is_freed_asleep) give(w, block);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Large blocks: records, bins by size, cutting and merging. */
+/* Large blocks: bins by size, cutting and merging. */
 #include "memory/pool/heap.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -7,67 +7,8 @@
 #include "memory/pool/cells.h"
 #include <limits.h>
 
-#define HEAP_RECORDS 31 /* records allocated at a time */
-#define HEAP_LOOKS 4    /* blocks of a bin that a search compares */
+#define HEAP_LOOKS 4 /* blocks of a bin that a search compares */
 #define HEAP_BIN_BITS 5
-
-typedef struct pool_records {
-    struct pool_records *next;
-    pool_block blocks[HEAP_RECORDS];
-} pool_records;
-
-/* --- records --- */
-
-static bool heap_add_records(lochi_pool *pool)
-{
-    pool_records *records = lochi_zalloc_aligned(_Alignof(pool_records), sizeof *records);
-    if (!records) return false;
-    records->next = pool->records;
-    pool->records = records;
-    pool->records_count += HEAP_RECORDS;
-    for (size_t i = 0; i < HEAP_RECORDS; i++)
-        lochi_pool_drop_record(pool, &records->blocks[i]);
-    return true;
-}
-
-bool lochi_pool_stock_records(lochi_pool *pool, size_t count)
-{
-    lochi_lock_assert_held(&pool->lock);
-    const pool_block *block = pool->spare;
-    while (block && count) {
-        block = block->list_next;
-        count--;
-    }
-    return !count || heap_add_records(pool); /* no caller needs more than one batch */
-}
-
-pool_block *lochi_pool_take_record(lochi_pool *pool)
-{
-    lochi_lock_assert_held(&pool->lock);
-    pool_block *block = pool->spare;
-    pool->spare = block->list_next;
-    block->flags = 0;
-    block->tag = 0;
-    lochi_pool_set_id(block, 0);
-    lochi_pool_set_epoch(block, 0);
-    return block; /* the second line is clean: its members are reset when the block stops to be special */
-}
-
-void lochi_pool_drop_record(lochi_pool *pool, pool_block *block)
-{
-    lochi_lock_assert_held(&pool->lock);
-    block->list_next = pool->spare;
-    pool->spare = block;
-}
-
-void lochi_pool_close_records(lochi_pool *pool)
-{
-    while (pool->records) {
-        pool_records *next = pool->records->next;
-        lochi_free_aligned(pool->records);
-        pool->records = next;
-    }
-}
 
 /* --- bins --- */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Large blocks: records, bins, cutting, merging, and walks over all blocks. */
+/* Large blocks: bins, cutting, merging, and walks over all blocks. */
 #ifndef LOCHI_POOL_HEAP_H
 #define LOCHI_POOL_HEAP_H
 
-#include "memory/pool/record.h"
+#include "memory/pool/records.h"
 
 /* A request, rounded. */
 typedef struct pool_want {
@@ -21,15 +21,6 @@ static inline bool lochi_pool_is_near(const pool_block *block, size_t bytes)
 {
     return block->bytes <= POOL_WHOLE_BIG || block->bytes - bytes < POOL_WHOLE_SLACK;
 }
-
-/* Makes sure that `count` records, at most one batch, are available. Returns false without host memory. */
-bool lochi_pool_stock_records(lochi_pool *pool, size_t count);
-/* Takes a record. The caller has stocked it. */
-pool_block *lochi_pool_take_record(lochi_pool *pool);
-/* Gives a record back. */
-void lochi_pool_drop_record(lochi_pool *pool, pool_block *block);
-/* Frees all records of a pool that ends. */
-void lochi_pool_close_records(lochi_pool *pool);
 
 /* Enters a free block in the bin of its size. */
 void lochi_pool_bins_add(pool_bins *bins, pool_block *block);

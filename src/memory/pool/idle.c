@@ -131,7 +131,7 @@ static void idle_hold_gate(lochi_pool *pool, bool is_held)
 }
 
 /* Tells whether the pool is above its cap. There, pieces become ordinary free memory, which serves requests of all
- * sizes: those that are freed from now on, and with a walk those that are free. Frees below the cap pay for the walk. */
+ * sizes: those that are freed from now on, and by a walk those that are free. Frees below the cap pay for it. */
 static bool idle_is_above(lochi_pool *pool)
 {
     const bool is_above = idle_count_excess(pool, pool->waiting_bytes) != 0;

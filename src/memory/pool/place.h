@@ -57,8 +57,8 @@ static inline uint64_t lochi_pool_count_changes(const lochi_pool *pool)
 {
     return pool->handles_created + pool->handles_moved + pool->handles_released + pool->handles_revived;
 }
-/* Tells whether a request leaves out the search for a better place. While mappings stay as they are, searches that
- * changed nothing become rarer, to one in 1,024: programs that repeat a step have found their places. */
+/* Tells whether a request leaves out the search for a better place. While mappings stay as they are, searches become
+ * rarer after 16 that changed nothing, down to one in 1,024: programs that repeat a step have found their places. */
 static inline bool lochi_pool_rests(lochi_pool *pool)
 {
     const uint64_t changes = lochi_pool_count_changes(pool);

@@ -30,17 +30,16 @@
  * Locks. A pool has two. The pool's lock is held for a short time and never during a driver call about memory. The
  * supply lock is taken first, and held around everything that gets memory from the device, maps it or gives it back.
  * Handles, their lists and cells, bare and fading blocks, growable blocks and sleeps change with both locks held, so
- * each of the two is enough to read them. Blocks, bins, lanes and figures need the pool's lock alone. A thread with
- * both locks drops the pool's lock for a driver call (outside.h). Before that it takes the memory and the addresses
- * that the call is about out of their lists: they are *underway*, and no search, merge or walk of another thread takes
- * them. A caller of a function that goes outside knows nothing about other blocks afterwards.
+ * each of the two is enough to read them. Everything else needs the pool's lock alone. A thread with both locks drops
+ * the pool's lock for a driver call (outside.h): the memory and the addresses of the call are *underway* meanwhile, in
+ * no list, and no search, merge or walk of another thread takes them. A call that drops the lock makes every block
+ * pointer that the caller holds stale. Functions that rely on a lock assert that it is held.
  *
- * The pool's lock guards everything else, with three exceptions. A thread's caches belong to the thread while
- * `busy` is set and the gate is 0, and to the lock holder after it has closed the gate (lochi_pool_stop). A batch in
- * a store belongs to the thread that has changed its label to POOL_LABEL_HELD (transfer.c). The state,
- * size and tag of a block that is handed out or cached belong to its holder. The tables from an address to its block
- * are read without the lock: chunks of cells, block records, words of slabs and tables of pages are never freed
- * before the pool ends, so a wrong address is harmless. Functions that rely on the lock assert that it is held. */
+ * Three things need no lock. A thread's caches belong to the thread while `busy` is set and the gate is 0, and to the
+ * lock holder after it has closed the gate (lochi_pool_stop). A batch in a store belongs to the thread that has changed
+ * its label to POOL_LABEL_HELD (transfer.c). The state, size and tag of a block that is handed out or cached belong to
+ * its holder. The tables from an address to its block are read without the lock: chunks of cells, block records, words
+ * of slabs and tables of pages are never freed before the pool ends, so a wrong address is harmless. */
 #ifndef LOCHI_POOL_STATE_H
 #define LOCHI_POOL_STATE_H
 

@@ -60,7 +60,7 @@ static void the_sentence_says_who_has_what(void **state)
 }
 
 /* A member would wait longer for the others than the request may, or less: the request waits for its own time. The
- * sentence still says who has what. */
+ * sentence still names the members and what they hold. */
 static void a_request_waits_for_its_own_time(void **state)
 {
     (void)state;

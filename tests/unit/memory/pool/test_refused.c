@@ -673,8 +673,8 @@ static void an_option_sets_the_headroom(void **state)
 
 /* --- other pools --- */
 
-/* Pool "b" cannot use what pool "a" has idle: its own limit leaves nothing, or the idle memory lies in parts of handles.
- * So "a" keeps it. */
+/* Pool "b" cannot use what pool "a" has idle: its own limit leaves nothing, or the idle memory lies in parts of
+ * handles. So "a" keeps it. */
 static void other_pools_keep_what_cannot_help(void **state)
 {
     (void)state;
