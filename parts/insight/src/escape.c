@@ -20,19 +20,25 @@ size_t lochi_insight_utf8_length(const char *text, size_t bytes)
     return code < lowest[length] || code > 0x10ffff || is_surrogate ? 0 : length;
 }
 
+size_t lochi_insight_control_length(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    if (*at < ' ' || *at == 127) return 1;
+    return *at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0 ? 2 : 0;
+}
+
 void lochi_insight_put_json(FILE *file, const char *text)
 {
     size_t left = strlen(text);
     putc_unlocked('"', file);
     while (left) {
         const size_t length = lochi_insight_utf8_length(text, left);
-        const unsigned char first = (unsigned char)*text;
         if (!length)
             putc_unlocked('?', file);
-        else if (first == '"' || first == '\\')
-            fprintf(file, "\\%c", first);
-        else if (first < 0x20 || first == 0x7f)
-            fprintf(file, "\\u%04x", first);
+        else if (*text == '"' || *text == '\\')
+            fprintf(file, "\\%c", *text);
+        else if (lochi_insight_control_length(text))
+            fprintf(file, "\\u%04x", (unsigned char)text[length - 1]);
         else
             fwrite(text, 1, length, file);
         text += length ? length : 1;

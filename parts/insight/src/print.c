@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "print.h"
+#include "escape.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,40 +36,16 @@ void lochi_insight_text_add(insight_text *out, const char *format, ...)
     if (length > 0) out->length += (size_t)length;
 }
 
-/* Returns the length of the UTF-8 sequence at `text`; 0 if there is none. */
-static size_t text_sequence(const unsigned char *text)
-{
-    const size_t length = *text < 0x80   ? 1
-                          : *text < 0xc2 ? 0
-                          : *text < 0xe0 ? 2
-                          : *text < 0xf0 ? 3
-                          : *text < 0xf5 ? 4
-                                         : 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80) return 0;
-    if ((*text == 0xe0 && text[1] < 0xa0) || (*text == 0xed && text[1] > 0x9f) || (*text == 0xf0 && text[1] < 0x90) ||
-        (*text == 0xf4 && text[1] > 0x8f))
-        return 0;
-    return length;
-}
-
-/* Tells whether a character is a control character: of ASCII, or U+0080 to U+009F, of which U+009B begins a terminal's
- * commands too. `length` is that of its UTF-8 sequence. */
-static bool text_is_control(const unsigned char *text, size_t length)
-{
-    return *text < ' ' || *text == 127 || (length == 2 && *text == 0xc2 && text[1] < 0xa0);
-}
-
 void lochi_insight_text_add_name(insight_text *out, const char *name)
 {
-    for (const unsigned char *at = (const unsigned char *)name; *at;) {
-        const size_t length = text_sequence(at);
-        if (text_is_control(at, length))
-            lochi_insight_text_add(out, "\\x%02x", length == 2 ? at[1] : *at);
+    for (const char *at = name; *at;) {
+        const size_t length = lochi_insight_utf8_length(at, SIZE_MAX);
+        if (lochi_insight_control_length(at))
+            lochi_insight_text_add(out, "\\x%02x", (unsigned char)at[length - 1]);
         else if (!length)
             lochi_insight_text_add(out, "?");
         else
-            lochi_insight_text_add(out, "%.*s", (int)length, (const char *)at);
+            lochi_insight_text_add(out, "%.*s", (int)length, at);
         at += length ? length : 1;
     }
 }
@@ -76,16 +53,16 @@ void lochi_insight_text_add_name(insight_text *out, const char *name)
 void lochi_insight_text_add_quoted(insight_text *out, const char *text)
 {
     lochi_insight_text_add(out, "\"");
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        const size_t length = text_sequence(at);
+    for (const char *at = text; *at;) {
+        const size_t length = lochi_insight_utf8_length(at, SIZE_MAX);
         if (*at == '"' || *at == '\\')
             lochi_insight_text_add(out, "\\%c", *at);
-        else if (text_is_control(at, length))
-            lochi_insight_text_add(out, "\\u%04x", length == 2 ? at[1] : *at);
+        else if (lochi_insight_control_length(at))
+            lochi_insight_text_add(out, "\\u%04x", (unsigned char)at[length - 1]);
         else if (!length)
             lochi_insight_text_add(out, "\xef\xbf\xbd");
         else
-            lochi_insight_text_add(out, "%.*s", (int)length, (const char *)at);
+            lochi_insight_text_add(out, "%.*s", (int)length, at);
         at += length ? length : 1;
     }
     lochi_insight_text_add(out, "\"");

@@ -5,6 +5,7 @@
  * The writer writes what the reader reads, line for line: ids, bytes, streams, microseconds, alignments and tags. A
  * block that is resized is written as a free and an allocation with a new id. What a trace has no line for (moves,
  * ranges, driver calls, sleep) becomes a comment. */
+#include "escape.h"
 #include "format.h"
 #include <inttypes.h>
 #include <string.h>
@@ -295,11 +296,14 @@ typedef struct text_writer {
     uint64_t next; /* id of the next block that is resized */
 } text_writer;
 
-/* Writes the letters of a name that a trace can hold: without blanks and the start of a comment. */
+/* Writes the letters of a name that a trace can hold: without blanks and control characters. */
 static void text_write_name(const text_writer *writer, const char *name)
 {
-    for (size_t i = 0; i < LOCH_TAG_NAME_MAX - 1 && name[i]; i++)
-        putc((unsigned char)name[i] > ' ' ? name[i] : '_', writer->file);
+    for (size_t i = 0; i < LOCH_TAG_NAME_MAX - 1 && name[i]; i++) {
+        const size_t control = lochi_insight_control_length(name + i);
+        putc(control || name[i] == ' ' ? '_' : name[i], writer->file);
+        i += control == 2;
+    }
 }
 
 static void text_write_alloc(const text_writer *writer, const loch_recording_event *event, uint64_t bytes)

@@ -42,6 +42,8 @@ void lochi_pool_retire(lochi_pool *pool);
 lochi_pool *lochi_pool_get_parent(const lochi_pool *pool);
 /* Tells whether memory that `parent` frees can help when a limit refuses `bytes` to `pool`. */
 bool lochi_pool_is_short_of(lochi_pool *pool, const lochi_pool *parent, size_t bytes);
+/* Refuses a request that the pool can never serve, as an attempt would. E_LIMIT, E_DEVICE_MEMORY. */
+loch_status lochi_pool_check_request(lochi_pool *pool, const loch_request *request);
 
 /* Asks the pools of a device and kind to give back unused memory for `bytes`, of which the device has `left` (SIZE_MAX:
  * not known). Asks none if all of that memory together were not enough. Returns the bytes given back. Call without

@@ -6,6 +6,7 @@
 #include "memory/pool/limits/family.h"
 #include "memory/pool/heap/heap.h"
 #include "memory/pool/limits/headroom.h"
+#include "memory/pool/pool.h"
 
 /* Figures for every failure. */
 #define REFUSE_FIGURES "%s held, %s in blocks, %s free (largest piece %s), %s waiting for streams"
@@ -15,11 +16,10 @@
         LOCHI_SIZE(lochi_pool_free_bytes(pool)), LOCHI_SIZE(lochi_pool_find_largest(pool)),                            \
         LOCHI_SIZE((pool)->waiting_bytes)
 
-/* Returns the least memory that a request of `bytes` takes. A child may share cells with its parent. */
+/* Returns the least memory that a request of `bytes` takes: whole granules, except in a range. */
 static size_t refuse_least(const lochi_pool *pool, size_t bytes)
 {
-    const bool is_sharing = pool->range || (pool->family.parent && bytes <= POOL_SMALL_MAX);
-    return is_sharing ? bytes : (bytes + pool->step_bytes - 1) / pool->step_bytes * pool->step_bytes;
+    return pool->range ? bytes : (bytes + pool->step_bytes - 1) / pool->step_bytes * pool->step_bytes;
 }
 
 /* Refuses a request that is larger than a limit. */
@@ -52,6 +52,14 @@ loch_status lochi_pool_check_ceiling(const lochi_pool *pool, size_t bytes)
                     LOCHI_SIZE(total));
     lochi_error_note_short(whose, least - total, LOCH_REMEDY_NONE);
     return LOCH_E_DEVICE_MEMORY;
+}
+
+loch_status lochi_pool_check_request(lochi_pool *pool, const loch_request *request)
+{
+    lochi_lock_take(&pool->lock);
+    const loch_status status = lochi_pool_check_ceiling(pool, lochi_request_round(request));
+    lochi_lock_drop(&pool->lock);
+    return status;
 }
 
 /* Refuses a request for which the device, the host or the source has no memory. Returns whose memory it is. */

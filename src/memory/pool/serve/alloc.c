@@ -171,9 +171,10 @@ static bool alloc_is_small(const lochi_pool *pool, size_t bytes, size_t alignmen
 static __attribute__((noinline)) loch_status alloc_make_slab(lochi_pool *pool, pool_lane *lane, uint32_t class)
 {
     loch_status status;
+    const size_t bytes = pool->slab_bytes[class];
+    if (bytes > pool->reserved) LOCH_TRY_RETURN(lochi_pool_check_ceiling(pool, bytes)); /* as in alloc_large */
     pool_slab *slab = lochi_pool_slab_take_record(pool, class);
     if (!slab) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a slab");
-    const size_t bytes = pool->slab_bytes[class];
     const pool_want want = {bytes, lochi_pool_slab_alignment(pool, class), lane, bytes, 0};
     pool_block *block = alloc_take_block(pool, NULL, &want, &status);
     if (block)

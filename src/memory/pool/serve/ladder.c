@@ -13,8 +13,6 @@
 #include "memory/pool/state/state.h"
 #include "memory/pool/trim/trim.h"
 
-#define LADDER_MISSES 16      /* searches for a better place that change nothing before they become rarer, and */
-#define LADDER_RESTS 10       /* how often the requests between two of them double then */
 #define LADDER_LOOKS 64       /* blocks of another lane that a search compares */
 #define LADDER_ROUNDS 16      /* waits for events in one climb, at least */
 #define LADDER_WAIT_PART 8    /* a stream waits for others rather than hold this part more than is in use */
@@ -205,10 +203,7 @@ pool_block *lochi_pool_improve(lochi_pool *pool, const pool_want *want, loch_sta
     ladder_poll(pool);
     pool_block *block =
         pool->is_exact ? ladder_try_supply(pool, want, POOL_CREATED, status) : ladder_move(pool, want, status);
-    if (pool->search_map == lochi_pool_count_changes(pool)) {
-        if (pool->search_misses < LADDER_MISSES + LADDER_RESTS) pool->search_misses++;
-        if (pool->search_misses > LADDER_MISSES) pool->search_rest = (1u << (pool->search_misses - LADDER_MISSES)) - 1;
-    }
+    if (pool->search_map == lochi_pool_count_changes(pool)) lochi_pool_miss(pool);
     return block;
 }
 

@@ -394,7 +394,7 @@ struct lochi_pool {
     bool is_at_once; /* queued work is done at once: all streams share one lane */
     bool is_host;    /* and the memory is the host's: memset and memcpy do for fills and copies */
     bool is_whole, is_unsplit; /* blocks are handed out whole; and each is a segment of its own */
-    bool is_capped;            /* free memory has a cap: threads cache no large blocks */
+    bool is_capped;            /* free memory has a cap, or the headroom lacks: threads cache no large blocks */
     bool is_unwaiting;         /* no stream waits for another one on the device */
     bool is_shared;            /* several threads have used it; written with the gate stopped */
     uint32_t cache_slot;       /* of the first thread, plus 1 */

@@ -147,13 +147,27 @@ void lochi_pool_obey_soon(lochi_pool *pool)
     lochi_pool_try_obey(pool, false);
 }
 
+/* Sets whether threads cache large blocks. Takes those that they have cached if they may not. */
+static void idle_set_capped(lochi_pool *pool, bool is_capped)
+{
+    if (LOCHI_LIKELY(pool->is_capped == is_capped)) return;
+    lochi_pool_stop(pool);
+    pool->is_capped = is_capped;
+    if (is_capped) lochi_pool_flush_all(pool, lochi_pool_flush_last);
+    lochi_pool_go(pool);
+}
+
 /* Gives free memory back while the device has less left than the headroom. A call that took or gave back memory looks
  * once, before it drops the supply lock. Memory that is freed later goes back at the end of its free. */
 static void idle_keep_headroom(lochi_pool *pool)
 {
-    if (LOCHI_LIKELY(pool->room >= pool->headroom)) return;
+    if (LOCHI_LIKELY(pool->room >= pool->headroom)) {
+        idle_set_capped(pool, pool->idle != 0);
+        return;
+    }
     if (!pool->has_room || pool->is_of_graphs || !pool->lanes) return; /* graphs use free memory */
-    pool->is_obedient |= !pool->range;                                 /* a range never gives memory back */
+    idle_set_capped(pool, true);
+    pool->is_obedient |= !pool->range; /* a range never gives memory back */
     const loch_error saved = lochi_error_save();
     lochi_pool_mark_freed(pool);
     lochi_pool_give_back(pool, pool->headroom - pool->room, NULL);

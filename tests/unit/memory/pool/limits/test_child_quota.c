@@ -198,6 +198,35 @@ static void ten_thousand_children_have_a_block_each(void **state)
     }
 }
 
+/* Children of a pool with a source have no granules of their own, but pieces of those of the pool below. */
+static void ten_thousand_children_on_a_source_share_granules(void **state)
+{
+    (void)state;
+    static loch_allocator *children[MANY];
+    static void *blocks[MANY];
+    loch_device *device = sim_open("sim:1GiB");
+    loch_allocator *below = pool_make(device, NULL);
+    const loch_pool_options source = {.size = sizeof source, .source = below};
+    const loch_pool_options pieces = {.size = sizeof pieces, .handle_bytes = 64 << 10};
+    const loch_child_options each = {.size = sizeof each, .limit_bytes = MIB, .pool = &pieces};
+    loch_allocator *parent = pool_make(device, &source);
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK_OK(loch_pool_create_child(parent, "request", &each, &children[i]));
+        blocks[i] = pool_alloc(children[i], 1000);
+    }
+    assert_int_equal(pool_info(children[MANY - 1]).reserved_bytes, 64 << 10);
+    assert_true(sim_stats(device).physical_bytes <= MANY * ((size_t)66 << 10));
+    family_expect_whole(&parent, 1);
+    CHECK_FAILS(loch_alloc(children[0], 2 * MIB, &(void *){NULL}), LIMIT);
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK_OK(loch_free(children[i], blocks[i]));
+        loch_allocator_release(children[i]);
+    }
+    assert_int_equal(pool_stats(below).blocks, 0);
+    loch_allocator_release(parent);
+    pool_end_sim(below, device);
+}
+
 /* A child without blocks takes nothing from the device: neither addresses nor memory. */
 static void a_child_without_blocks_makes_no_driver_call(void **state)
 {
@@ -289,6 +318,7 @@ int main(void)
         POOL_TEST(a_minimum_is_kept_for_its_child),
         POOL_TEST(a_hard_limit_counts_children_below),
         POOL_TEST(ten_thousand_children_have_a_block_each),
+        POOL_TEST(ten_thousand_children_on_a_source_share_granules),
         POOL_TEST(a_child_without_blocks_makes_no_driver_call),
         POOL_TEST(idle_memory_is_borrowed_and_taken_back),
         POOL_TEST(growable_blocks_borrow_from_the_family),

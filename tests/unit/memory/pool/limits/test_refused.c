@@ -244,6 +244,76 @@ static void a_growth_that_can_never_fit_changes_nothing(void **state)
     }
 }
 
+/* A limit below a granule: no block fits, however small. No stream is waited for to find that out. */
+static void a_limit_below_a_granule_refuses_all_at_once(void **state)
+{
+    (void)state;
+    const loch_pool_options narrow = {.size = sizeof narrow, .limit_bytes = 32 << 10};
+    loch_device *device = sim_open(SIM);
+    loch_allocator *parent = pool_make(device, NULL), *child = child_quota(parent, 0, narrow.limit_bytes);
+    loch_allocator *const pools[] = {pool_make(device, &narrow), child};
+    for (size_t i = 0; i < 2; i++) {
+        unsigned calls = 0;
+        CHECK_OK(loch_allocator_add_pressure(pools[i], note_call, &calls));
+        for (size_t bytes = 1; bytes <= narrow.limit_bytes; bytes *= 8)
+            for (int is_growable = 0; is_growable < 2; is_growable++) {
+                const loch_request request = {.size = sizeof request, .bytes = bytes, .timeout_ns = CENTURIES};
+                void *none = TEST_UNTOUCHED;
+                CHECK_FAILS(is_growable ? loch_pool_alloc_growable(pools[i], MIB, &request, &none)
+                                        : loch_allocator_alloc(pools[i], &request, &none),
+                            LIMIT);
+                assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_NONE);
+                assert_int_equal(loch_error_get()->attempts, 1);
+            }
+        const loch_pool_info info = pool_info(pools[i]);
+        assert_int_equal(info.events_recorded, 0);
+        assert_int_equal(info.waits_on_host, 0);
+        assert_int_equal(calls, 0);
+    }
+    loch_allocator_release(pools[0]);
+    loch_allocator_release(child);
+    pool_end_sim(parent, device);
+}
+
+/* A limit wrapper that is full now does not hide that a limit below it can never be kept. */
+static void a_full_limit_does_not_hide_a_lower_one_below(void **state)
+{
+    (void)state;
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = 4 * MIB};
+    const loch_limit_options middle = {.size = sizeof middle, .hard_bytes = 5 * MIB};
+    const loch_limit_options wide = {.size = sizeof wide, .hard_bytes = 7 * MIB};
+    static const struct {
+        size_t bytes;
+        const char *owner;
+        loch_remedy remedy;
+    } asked[] = {{9 * MIB, "outer", LOCH_REMEDY_NONE},
+                 {6 * MIB, "inner", LOCH_REMEDY_NONE},
+                 {5 * MIB, "pool", LOCH_REMEDY_NONE},
+                 {4 * MIB + 1, "pool", LOCH_REMEDY_NONE},
+                 {4 * MIB, "outer", LOCH_REMEDY_FREE}};
+    loch_device *device = sim_open(SIM);
+    loch_allocator *pool, *inner, *outer;
+    unsigned calls = 0;
+    CHECK_OK(loch_pool_create(device, "pool", &options, &pool));
+    CHECK_OK(loch_limit_create(pool, "inner", &middle, &inner));
+    CHECK_OK(loch_limit_create(inner, "outer", &wide, &outer));
+    CHECK_OK(loch_allocator_add_pressure(outer, note_call, &calls));
+    void *live = pool_alloc(outer, 3 * MIB + 1), *none;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        const bool is_hopeless = asked[i].remedy == LOCH_REMEDY_NONE;
+        const loch_request request = {
+            .size = sizeof request, .bytes = asked[i].bytes, .timeout_ns = is_hopeless ? CENTURIES : 0};
+        CHECK_FAILS(loch_allocator_alloc(outer, &request, &none), LIMIT);
+        assert_string_equal(loch_error_get()->owner, asked[i].owner);
+        assert_int_equal(loch_error_get()->remedy, asked[i].remedy);
+        assert_int_equal(calls, is_hopeless ? 0 : 1);
+    }
+    CHECK_OK(loch_free(outer, live));
+    loch_allocator_release(outer);
+    loch_allocator_release(inner);
+    pool_end_sim(pool, device);
+}
+
 /* --- not now --- */
 
 #define LIVE 64
@@ -516,6 +586,27 @@ static void idle_memory_leaves_the_headroom_free(void **state)
     }
 }
 
+static void a_large_block_goes_back_for_the_headroom_when_it_is_freed(void **state)
+{
+    (void)state;
+    const char *const devices[] = {SIM, RAW};
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open(devices[i]);
+        const loch_pool_options options = {.size = sizeof options, .headroom_bytes = 8 * MIB};
+        loch_allocator *pool = pool_make(device, &options);
+        void *first = pool_alloc(pool, 3 * MIB), *large;
+        CHECK_OK(loch_free(pool, first)); /* the thread caches it */
+        large = pool_alloc(pool, 58 * MIB);
+        assert_true(room_of(device) < 8 * MIB);
+        CHECK_OK(loch_free(pool, large)); /* and not this one */
+        assert_true(room_of(device) >= 8 * MIB);
+        CHECK_OK(loch_free(pool, pool_alloc(pool, MIB)));
+        CHECK_OK(loch_free(pool, pool_alloc(pool, MIB)));
+        assert_true(pool_info(pool).thread_bytes >= MIB); /* threads cache again */
+        pool_end_sim(pool, device);
+    }
+}
+
 static void a_request_may_use_the_headroom(void **state)
 {
     (void)state;
@@ -656,12 +747,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         POOL_TEST(a_request_that_can_never_fit_changes_nothing),
         POOL_TEST(a_growth_that_can_never_fit_changes_nothing),
+        POOL_TEST(a_limit_below_a_granule_refuses_all_at_once),
+        POOL_TEST(a_full_limit_does_not_hide_a_lower_one_below),
         POOL_TEST(a_request_that_does_not_fit_now_takes_and_costs_no_memory),
         POOL_TEST(blocks_beside_a_refused_one_hold_their_own_memory_alone),
         POOL_TEST(a_waiting_request_on_the_cpu_creates_nothing),
         POOL_TEST(free_segments_outlive_a_refusal),
         POOL_TEST(a_growth_that_does_not_fit_now_takes_and_costs_no_memory),
         POOL_TEST(idle_memory_leaves_the_headroom_free),
+        POOL_TEST(a_large_block_goes_back_for_the_headroom_when_it_is_freed),
         POOL_TEST(a_request_may_use_the_headroom),
         POOL_TEST(a_call_that_finds_the_device_full_gives_idle_memory_back),
         POOL_TEST(an_option_sets_the_headroom),

@@ -3,7 +3,7 @@
  * kinds of pools every buffer holds what was written last, the pool is whole after every step, no capture is made void,
  * and nothing is used without order. */
 #include "moving_fixture.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 
 #define SLOTS 16
 #define STEPS 500

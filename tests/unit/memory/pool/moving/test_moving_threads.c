@@ -60,6 +60,7 @@ static void compact_once(worker *w)
     loch_compact_report report = {.size = sizeof report};
     TRY(loch_pool_compact(w->crowd->scene->pool, &options, &report));
     w->done += report.moves;
+    atomic_fetch_add(&w->crowd->moves, report.moves);
 }
 
 #define GROUNDS (sizeof grounds / sizeof *grounds)
@@ -88,10 +89,13 @@ static void the_last_reference_goes_while_others_allocate(void **state)
     }
 }
 
+/* Goes on until a compaction has moved something: on a busy machine that thread may begin late. */
 static void job_share(worker *w)
 {
-    for (size_t step = 0; step < 500 && !*w->failure; step++)
+    for (size_t step = 0; step < 500 || (step < 50000 && !atomic_load(&w->crowd->moves)); step++) {
+        if (*w->failure) return;
         share_one(w);
+    }
 }
 
 static void job_compact_until_told(worker *w)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Where memory goes, and what it may cost: waste, driver time, and the budget that weighs one against the other. */
 #include "faulty_driver.h"
+#include "memory/pool/supply/place.h"
 #include "pool_fixture.h"
 
 #include <unistd.h>
@@ -247,10 +248,41 @@ static void memory_does_not_creep(void **state)
     pool_end_sim(program.pool, program.device);
 }
 
+/* Counts the searches for a better place of a pool in which none of them changes anything. */
+static unsigned count_searches(lochi_pool *pool, unsigned requests)
+{
+    unsigned searches = 0;
+    while (requests--) {
+        if (lochi_pool_rests(pool)) continue;
+        searches++;
+        lochi_pool_miss(pool);
+    }
+    return searches;
+}
+
+/* A pool that is new searches for all of its first requests. One that has searched for long does so for few after a
+ * change of its mappings. */
+static void searches_that_change_nothing_become_rarer(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:64MiB");
+    loch_allocator *allocator = pool_make(device, NULL);
+    lochi_pool *pool = lochi_pool_of(allocator);
+    assert_int_equal(count_searches(pool, 16), 16);
+    assert_in_range(count_searches(pool, 10000), 10, 32);
+    for (size_t i = 0; i < 3; i++) {
+        pool->handles_moved++;
+        assert_int_equal(count_searches(pool, 3), 3);
+        assert_in_range(count_searches(pool, 100), 5, 8);
+    }
+    pool_end_sim(allocator, device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         POOL_TEST(a_calm_program_gets_tight_memory),
+        POOL_TEST(searches_that_change_nothing_become_rarer),
         POOL_TEST(a_busy_program_keeps_its_time),
         POOL_TEST(memory_held_to_save_time_is_bounded),
         POOL_TEST(the_size_of_handles_follows_the_price),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Meters. All figures are relaxed atomics: they order nothing. The reference count uses the same memory orders as that
  * of buffers. */
-#include "tensor/buffer/meter.h"
+#include "memory/buffer/meter.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Watches on contents. */
-#include "tensor/buffer/watch.h"
+#include "memory/buffer/watch.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/pool/pool.h"

@@ -13,7 +13,7 @@
 #include "base/heap.h"
 #include "base/sized.h"
 #include "device/device.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include <loch/scratch.h>
 
 #define BUFFER_POOL_IDLE_BYTES ((size_t)256 << 20)

@@ -3,7 +3,7 @@
 #ifndef LOCHI_BUFFER_USES_H
 #define LOCHI_BUFFER_USES_H
 
-#include "tensor/buffer/state.h"
+#include "memory/buffer/state.h"
 
 /* Adds a deleter to a whole, which owns it from now on. */
 void lochi_buffer_link_deleter(loch_buffer *whole, lochi_deleter *deleter);

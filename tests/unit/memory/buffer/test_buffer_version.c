@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The number of a buffer's contents, which every write raises, and what stands on it inside: watches, which know of
  * writes and of the end, and meters, which count bytes until they go. */
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "tensor_fixture.h"
 #include <pthread.h>
 

@@ -2,7 +2,7 @@
 /* Properties of buffers. */
 #include "base/fail.h"
 #include "memory/pool/pool.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 
 size_t loch_buffer_get_bytes(const loch_buffer *buffer)
 {

@@ -3,7 +3,7 @@
 #ifndef LOCHI_BUFFER_END_H
 #define LOCHI_BUFFER_END_H
 
-#include "tensor/buffer/state.h"
+#include "memory/buffer/state.h"
 
 /* Removes a whole from its meter. Does nothing if it has no meter. */
 void lochi_buffer_leave_meter(loch_buffer *whole);

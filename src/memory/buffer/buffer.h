@@ -4,7 +4,7 @@
 #define LOCHI_BUFFER_H
 
 #include "device/ranges.h"
-#include "tensor/buffer/state.h"
+#include "memory/buffer/state.h"
 
 /* Counts a whole in `meter` until its block is freed. The whole has a block of an allocator. The meter follows resizes,
  * and a detached block is not counted any more. Called at most once for a buffer, by the code that created it. */

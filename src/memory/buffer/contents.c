@@ -3,8 +3,8 @@
 #include "base/fail.h"
 #include "base/sized.h"
 #include "memory/allocator.h"
-#include "tensor/buffer/buffer.h"
-#include "tensor/buffer/release.h"
+#include "memory/buffer/buffer.h"
+#include "memory/buffer/release.h"
 
 /* --- resizing --- */
 

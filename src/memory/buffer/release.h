@@ -3,7 +3,7 @@
 #ifndef LOCHI_BUFFER_RELEASE_H
 #define LOCHI_BUFFER_RELEASE_H
 
-#include "tensor/buffer/state.h"
+#include "memory/buffer/state.h"
 
 /* Destroys waiting wholes whose uses have passed. Costs one load if none waits. */
 void lochi_buffer_sweep(void);

@@ -5,15 +5,15 @@
  * the process. Every later call on buffers checks the list if it is not empty. So no thread of the library is needed,
  * and no call sleeps. Destroying a whole releases the reference to its owner, which may be destroyed too. Therefore the
  * list and the release are in one file. */
-#include "tensor/buffer/release.h"
+#include "memory/buffer/release.h"
 #include "base/backoff.h"
 #include "base/fork.h"
 #include "base/heap.h"
 #include "base/lock.h"
 #include "device/device.h"
 #include "memory/live/live.h"
-#include "tensor/buffer/end.h"
-#include "tensor/buffer/uses.h"
+#include "memory/buffer/end.h"
+#include "memory/buffer/uses.h"
 
 /* Guards the list. Held only for list operations, and never together with the lock of uses. */
 static lochi_lock waiting_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_BUFFERS);

@@ -7,13 +7,13 @@
  *
  * One lock (LOCHI_RANK_BUFFERS) guards the lists of uses and deleters of all buffers. It is held only for list
  * operations. Events are created, recorded and queried without the lock, on a list that was taken out. */
-#include "tensor/buffer/uses.h"
+#include "memory/buffer/uses.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/lock.h"
 #include "device/copy.h"
 #include "device/device.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 
 static lochi_lock uses_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_BUFFERS);
 

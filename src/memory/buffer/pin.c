@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Addresses and pins of buffers. A movable buffer has an address only while it is pinned. */
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "device/device.h"
-#include "tensor/buffer/uses.h"
+#include "memory/buffer/uses.h"
 
 /* --- addresses --- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Buffers: how they are created. */
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/sized.h"
@@ -8,9 +8,9 @@
 #include "device/copy.h"
 #include "device/device.h"
 #include "memory/pool/pool.h"
-#include "tensor/buffer/end.h"
-#include "tensor/buffer/release.h"
-#include "tensor/buffer/uses.h"
+#include "memory/buffer/end.h"
+#include "memory/buffer/release.h"
+#include "memory/buffer/uses.h"
 #include <loch/registry.h>
 
 static _Atomic uint64_t buffer_last_id; /* relaxed: only uniqueness matters */

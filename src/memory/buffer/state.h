@@ -12,8 +12,8 @@
 #define LOCHI_BUFFER_STATE_H
 
 #include "memory/movable.h"
-#include "tensor/buffer/meter.h"
-#include "tensor/buffer/watch.h"
+#include "memory/buffer/meter.h"
+#include "memory/buffer/watch.h"
 #include <loch/buffer.h>
 #include <stdatomic.h>
 #include <stdbool.h>

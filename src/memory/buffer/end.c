@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Destroys a whole: runs its deleters and frees its memory. */
-#include "tensor/buffer/end.h"
+#include "memory/buffer/end.h"
 #include "base/cancel.h"
 #include "base/heap.h"
 #include "base/logging.h"
