@@ -63,7 +63,7 @@ static bool allocator_can_round(const loch_request *request)
 static LOCHI_RARE loch_status allocator_check_growable(const loch_allocator *allocator, const loch_request *request)
 {
     const lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool || !pool->is_virtual)
+    if (!pool || !pool->policy.is_virtual)
         return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" has no growable blocks: it is not a pool of virtual memory",
                          allocator->name);
     if (request->bytes > request->max_bytes)
@@ -246,7 +246,7 @@ static inline void allocator_zero_host(void *block, size_t bytes)
 static inline loch_status allocator_zero_taken(loch_allocator *allocator, const lochi_pool *pool,
                                                const loch_request *request, void **out)
 {
-    if (LOCHI_LIKELY(pool->is_host)) {
+    if (LOCHI_LIKELY(pool->policy.is_host)) {
         allocator_zero_host(*out, request->bytes);
         return LOCH_OK;
     }

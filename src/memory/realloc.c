@@ -212,7 +212,7 @@ static inline __attribute__((always_inline)) bool realloc_quickly(loch_allocator
         *status = LOCH_OK;
         return true;
     case POOL_RESIZE_MOVES:
-        if (!pool->is_host || lochi_session_top) return false;
+        if (!pool->policy.is_host || lochi_session_top) return false;
         *status = realloc_move_plain(allocator, address, before, request, out);
         return true;
     case POOL_RESIZE_SLOWLY: break;

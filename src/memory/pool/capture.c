@@ -38,7 +38,7 @@ static loch_status capture_end(lochi_pool *pool, uint64_t capture)
     LOCH_TRY_RETURN(lochi_pool_wait_for_device(pool));
     lochi_pool_flush_threads(pool);
     LOCH_TRY_RETURN(lochi_pool_wipe_capture(pool, capture));
-    if (pool->is_wiped) LOCH_TRY_RETURN(lochi_pool_wait_for_device(pool)); /* for the fills */
+    if (pool->policy.is_wiped) LOCH_TRY_RETURN(lochi_pool_wait_for_device(pool)); /* for the fills */
     capture_release_lanes(pool, capture);
     return LOCH_OK;
 }
@@ -65,9 +65,9 @@ static void capture_retire(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
     if (capture_end(pool, POOL_CAPTURE_SHARED) != LOCH_OK) return;
-    pool->is_of_graphs = pool->is_small_capped = false;
-    pool->is_obedient = true;
-    pool->idle = 1; /* what is freed from now on goes back */
+    pool->is_of_graphs = pool->cap.is_for_small = false;
+    pool->cap.is_obedient = true;
+    pool->cap.bytes = 1; /* what is freed from now on goes back */
     lochi_pool_trim(pool, 0);
 }
 

@@ -51,7 +51,7 @@ static loch_status child_open_quota(lochi_pool *pool, const loch_child_options *
                          LOCHI_SIZE(minimum), loch_allocator_get_name(parent->allocator));
     pool->family.minimum = minimum;
     pool->family.is_counted = true;
-    pool->is_related = pool->is_obedient = true;
+    pool->is_related = pool->cap.is_obedient = true;
     pool->limit = options->limit_bytes;
     return LOCH_OK;
 }
@@ -92,8 +92,8 @@ static loch_status child_open_range(lochi_pool *pool, const loch_child_options *
     lochi_pool_keep_range(parent, range, pool);
     pool->range = range;
     pool->limit = options->limit_bytes & ~(POOL_UNIT - 1);
-    pool->idle = 0;
-    pool->is_capped = pool->is_obedient = false; /* a range never gives memory back */
+    pool->cap.bytes = 0;
+    pool->is_capped = pool->cap.is_obedient = false; /* a range never gives memory back */
     lochi_pool_take_locks(pool);
     status = lochi_pool_adopt_range(pool, pool->limit, lane);
     lochi_pool_drop_locks(pool);

@@ -115,7 +115,7 @@ static void freeze_mark_small(const pool_block *block, loch_tag tag, bool is_fro
 /* Marks a block as frozen by the current freeze. */
 static void freeze_mark(const lochi_pool *pool, pool_block *block, loch_freeze_report *report)
 {
-    block->frozen = pool->freezes;
+    block->frozen = pool->moving.freezes;
     lochi_pool_set_state(block, POOL_SPECIAL); /* a free takes the slow path, which removes the mark */
     report->blocks++;
     report->bytes += lochi_pool_requested(block);
@@ -262,7 +262,7 @@ static loch_status freeze_gather(lochi_pool *pool, pool_lane *lane, loch_tag tag
 
 static loch_status freeze_pack(lochi_pool *pool, pool_lane *lane, loch_tag tag, loch_freeze_report *report)
 {
-    const uint64_t moves = pool->moves, moved = pool->moved_bytes;
+    const uint64_t moves = pool->moving.moves, moved = pool->moving.moved_bytes;
     loch_status status = lochi_pool_compact(pool, lane, POOL_GOAL_ALL, 0);
     for (size_t round = 0; tag && round < FREEZE_ROUNDS && status == LOCH_OK; round++) {
         bool goes_on;
@@ -270,8 +270,8 @@ static loch_status freeze_pack(lochi_pool *pool, pool_lane *lane, loch_tag tag, 
         if (status != LOCH_OK || !goes_on) break;
         status = lochi_pool_compact(pool, lane, POOL_GOAL_ALL, 0);
     }
-    report->moves = (size_t)(pool->moves - moves);
-    report->moved_bytes = (size_t)(pool->moved_bytes - moved);
+    report->moves = (size_t)(pool->moving.moves - moves);
+    report->moved_bytes = (size_t)(pool->moving.moved_bytes - moved);
     return status;
 }
 
@@ -282,7 +282,7 @@ static void freeze_undo(lochi_pool *pool)
 {
     const loch_error saved = lochi_error_save();
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
-        if (block->frozen == pool->freezes && lochi_pool_thaw(pool, block) != LOCH_OK)
+        if (block->frozen == pool->moving.freezes && lochi_pool_thaw(pool, block) != LOCH_OK)
             LOCHI_LOG(WARNING, "memory stays frozen, because it cannot be made writable: %s",
                       loch_error_get()->sentence);
     lochi_error_restore(&saved);
@@ -292,14 +292,14 @@ static loch_status freeze_locked(lochi_pool *pool, const loch_freeze_options *op
 {
     lochi_lock_assert_held(&pool->lock);
     loch_status status;
-    if (!++pool->freezes) pool->freezes = 1; /* 0 means not frozen */
+    if (!++pool->moving.freezes) pool->moving.freezes = 1; /* 0 means not frozen */
     pool_lane *lane = lochi_pool_lane(pool, options->stream, &status);
     if (!lane) return status;
     if (lane->capture && (lochi_pool_is_in_capture(lane) || lochi_pool_is_under_capture(pool, lane)))
         return LOCH_FAIL(BUSY, "a pool cannot be frozen on a stream that is captured");
-    if (pool->naps) return lochi_pool_refuse_asleep(pool);
-    const bool has_movable = pool->movable_bytes || pool->movable_small;
-    if (!pool->moving_forbidden && has_movable) LOCH_TRY_RETURN(freeze_pack(pool, lane, options->tag, report));
+    if (pool->sleep.naps) return lochi_pool_refuse_asleep(pool);
+    const bool has_movable = pool->moving.bytes || pool->moving.small;
+    if (!pool->moving.forbidden && has_movable) LOCH_TRY_RETURN(freeze_pack(pool, lane, options->tag, report));
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         if (freeze_is_of(block, options->tag) && !block->frozen) freeze_mark(pool, block, report);
     if (options->writes == LOCH_FREEZE_PROTECTED) LOCH_TRY_RETURN(lochi_pool_protect_new(pool));

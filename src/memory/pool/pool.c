@@ -59,16 +59,16 @@ static loch_status pool_read_options(lochi_pool *pool, const loch_pool_options *
     LOCH_TRY_RETURN(pool_check_handle(options));
     pool->kind = options->kind;
     pool->limit = options->limit_bytes;
-    pool->idle = options->idle_bytes;
+    pool->cap.bytes = options->idle_bytes;
     pool->is_of_graphs = options->captures == LOCH_POOL_CAPTURES_SHARED;
-    pool->is_whole = options->preset != LOCH_POOL_STANDARD;
-    pool->is_unsplit = options->preset == LOCH_POOL_NO_SPLIT;
-    pool->is_unwaiting = options->waits == LOCH_POOL_WAITS_NONE;
-    pool->is_wiped = options->wipe == LOCH_POOL_WIPE_FREED;
-    pool->is_small_capped = options->preset == LOCH_POOL_WHOLE_BLOCKS && !pool->idle;
-    if (pool->is_small_capped) pool->idle = POOL_WHOLE_IDLE;
-    pool->is_capped = pool->idle != 0;
-    pool->is_obedient = pool->is_listed = pool->idle || pool->limit;
+    pool->policy.is_whole = options->preset != LOCH_POOL_STANDARD;
+    pool->policy.is_unsplit = options->preset == LOCH_POOL_NO_SPLIT;
+    pool->policy.is_unwaiting = options->waits == LOCH_POOL_WAITS_NONE;
+    pool->policy.is_wiped = options->wipe == LOCH_POOL_WIPE_FREED;
+    pool->cap.is_for_small = options->preset == LOCH_POOL_WHOLE_BLOCKS && !pool->cap.bytes;
+    if (pool->cap.is_for_small) pool->cap.bytes = POOL_WHOLE_IDLE;
+    pool->is_capped = pool->cap.bytes != 0;
+    pool->cap.is_obedient = pool->cap.is_listed = pool->cap.bytes || pool->limit;
     return LOCH_OK;
 }
 
@@ -77,7 +77,7 @@ static loch_status pool_read_source(lochi_pool *pool, const pool_descent *descen
 {
     const bool is_range = descent && descent->options.kind == LOCH_CHILD_RANGE;
     loch_allocator *source = pool->options.source;
-    if (is_range && (source || pool->is_unsplit))
+    if (is_range && (source || pool->policy.is_unsplit))
         return LOCH_FAIL(INVALID, "a child with a range has the memory of its parent: it has no source, and is split");
     if (!source && descent && !is_range)
         source = pool->options.source = loch_allocator_retain(descent->parent->options.source);
@@ -103,28 +103,28 @@ static loch_status pool_read_device(lochi_pool *pool, bool is_range)
         [LOCH_MEMORY_DEVICE] = 0, [LOCH_MEMORY_PINNED] = LOCH_CAN_PINNED, [LOCH_MEMORY_MANAGED] = LOCH_CAN_MANAGED};
     if (!loch_device_can(pool->device, needed[pool->kind]))
         return LOCH_FAIL(UNSUPPORTED, "%s has no %s memory", pool->device->name, loch_memory_kind_name(pool->kind));
-    const bool is_fine = pool->options.source || pool->is_unsplit; /* segments of any size */
-    pool->is_virtual =
+    const bool is_fine = pool->options.source || pool->policy.is_unsplit; /* segments of any size */
+    pool->policy.is_virtual =
         pool->kind == LOCH_MEMORY_DEVICE && loch_device_can(pool->device, LOCH_CAN_VIRTUAL) && !is_range && !is_fine;
-    pool->cell_bytes = pool->is_virtual ? properties->granule_bytes : is_fine ? POOL_CELL_MIN : POOL_RAW_CELL;
+    pool->cell_bytes = pool->policy.is_virtual ? properties->granule_bytes : is_fine ? POOL_CELL_MIN : POOL_RAW_CELL;
     if (pool->cell_bytes < POOL_CELL_MIN) pool->cell_bytes = POOL_CELL_MIN;
     pool->is_exact = pool->kind == LOCH_MEMORY_PINNED && !is_range && !is_fine;
-    pool->step_bytes = pool->is_exact || pool->is_unsplit ? POOL_PAGE : pool->cell_bytes;
+    pool->step_bytes = pool->is_exact || pool->policy.is_unsplit ? POOL_PAGE : pool->cell_bytes;
     pool->smallest = pool->is_exact ? POOL_EXACT_MIN : pool->step_bytes;
-    pool->cell_shift = 63u - (unsigned)__builtin_clzll(pool->cell_bytes);
-    pool->is_watched =
+    pool->policy.cell_shift = 63u - (unsigned)__builtin_clzll(pool->cell_bytes);
+    pool->policy.is_watched =
         pool->options.captures != LOCH_POOL_CAPTURES_NONE && loch_device_can(pool->device, LOCH_CAN_CAPTURE);
-    pool->is_asking = pool->is_watched && pool->options.captures == LOCH_POOL_CAPTURES_WATCHED;
-    pool->is_at_once = lochi_device_is_at_once(pool->device);
-    pool->is_host = pool->is_at_once && /* otherwise queued work may use the memory after the free */
-                    (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
-    pool->checker = (uint8_t)lochi_pool_find_checker(pool->is_host);
+    pool->policy.is_asking = pool->policy.is_watched && pool->options.captures == LOCH_POOL_CAPTURES_WATCHED;
+    pool->policy.is_at_once = lochi_device_is_at_once(pool->device);
+    pool->policy.is_host = pool->policy.is_at_once && /* otherwise queued work may use the memory after the free */
+                           (pool->kind != LOCH_MEMORY_DEVICE || loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS));
+    pool->policy.checker = (uint8_t)lochi_pool_find_checker(pool->policy.is_host);
     pool->default_stream = &pool->device->default_stream;
     /* No device reads small blocks of the host: they are aligned for every type of C, as malloc aligns them. */
-    pool->unit = pool->is_host && properties->alignment_bytes <= 64 ? POOL_HOST_UNIT
-                 : properties->alignment_bytes <= 64                ? 64
-                 : properties->alignment_bytes <= 256               ? 256
-                                                                    : POOL_UNIT;
+    pool->unit = pool->policy.is_host && properties->alignment_bytes <= 64 ? POOL_HOST_UNIT
+                 : properties->alignment_bytes <= 64                       ? 64
+                 : properties->alignment_bytes <= 256                      ? 256
+                                                                           : POOL_UNIT;
     if (properties->alignment_bytes > POOL_UNIT)
         return LOCH_FAIL(UNSUPPORTED, "%s aligns memory to %zu bytes, which a pool does not support",
                          pool->device->name, properties->alignment_bytes);
@@ -145,7 +145,7 @@ static void pool_close_peers(lochi_pool *pool)
 static void pool_end_graphs(lochi_pool *pool)
 {
     lochi_pool_wait_for_graphs(pool);
-    if (!pool->is_wiped) return;
+    if (!pool->policy.is_wiped) return;
     if (lochi_pool_wipe_capture(pool, 0) != LOCH_OK)
         LOCHI_LOG(WARNING, "memory of captures goes back with its contents: %s", loch_error_get()->sentence);
     lochi_pool_wait_for_graphs(pool);
@@ -181,7 +181,7 @@ static void pool_destroy(void *self)
     pool_close_peers(pool);
     loch_allocator_release(pool->options.source);
     lochi_child_close(pool);
-    pthread_cond_destroy(&pool->has_fetched);
+    pthread_cond_destroy(&pool->source.has_fetched);
     lochi_lock_fini(&pool->lock);
     lochi_lock_fini(&pool->supply);
     lochi_free_aligned(pool);
@@ -281,14 +281,14 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     loch_status status;
     lochi_lock_init(&pool->supply, LOCHI_RANK_SUPPLY);
     lochi_lock_init(&pool->lock, LOCHI_RANK_MEMORY);
-    lochi_lock_init_condition(&pool->has_fetched);
+    lochi_lock_init_condition(&pool->source.has_fetched);
     lochi_pool_open_bounds(pool);
     pool->tenant.describe = lochi_pool_describe;
     pool->annexes.tenant.describe = lochi_pool_describe_annex;
     lochi_fence_prepare();
     pool->device = device;
     pool->waiting_end = &pool->waiting;
-    pool->fading_end = &pool->fading;
+    pool->fading.end = &pool->fading.first;
     LOCH_TRY(lochi_live_prepare(), fail);
     LOCH_TRY(pool_read_options(pool, options), fail);
     LOCH_TRY(pool_read_source(pool, descent), fail);
@@ -298,8 +298,8 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     LOCH_TRY(lochi_pool_read_headroom(pool), fail);
     /* Closed for the pool's whole life: the fast path does not round sizes, does not wipe, does not notify tools,
      * needs a fence that not every system has, and does not list live blocks. */
-    if (lochi_live_is_kept() || pool->options.round_bytes > 1 || pool->is_wiped || !lochi_fence_has_lightest() ||
-        (pool->checker && !LOCHI_POOL_IS_CHECKED_HERE))
+    if (lochi_live_is_kept() || pool->options.round_bytes > 1 || pool->policy.is_wiped || !lochi_fence_has_lightest() ||
+        (pool->policy.checker && !LOCHI_POOL_IS_CHECKED_HERE))
         atomic_store(&pool->gate, 1);
     atomic_init(&pool->figures.is_locked, false);
     lochi_pool_lay_out_classes(pool);
@@ -365,7 +365,8 @@ size_t lochi_pool_align_buffers(const loch_allocator *allocator)
 loch_status lochi_pool_open_to(loch_allocator *allocator, loch_device *const *peers, size_t count)
 {
     POOL_NEEDED(pool, allocator);
-    if (!count || !pool->is_virtual) return LOCH_OK; /* raw memory can be used by every device that enabled the peer */
+    if (!count || !pool->policy.is_virtual)
+        return LOCH_OK; /* raw memory can be used by every device that enabled the peer */
     pool->peers = lochi_alloc_array(count, sizeof(loch_device *));
     if (!pool->peers) return LOCH_FAIL(HOST_MEMORY, "no host memory for a list of %zu devices", count);
     for (size_t i = 0; i < count; i++)
@@ -382,7 +383,7 @@ static loch_status pool_set_limit(lochi_pool *self, size_t limit_bytes, size_t c
     const loch_status status = lochi_family_set_limit(self, limit_bytes, ceiling);
     if (status == LOCH_OK) {
         self->limit = limit_bytes;
-        self->is_obedient |= limit_bytes != 0;
+        self->cap.is_obedient |= limit_bytes != 0;
     }
     if (status == LOCH_OK && limit_bytes && self->reserved > limit_bytes) {
         const size_t excess = self->reserved - limit_bytes, free = lochi_pool_free_bytes(self);
@@ -413,9 +414,9 @@ loch_status loch_pool_set_idle(loch_allocator *pool, size_t idle_bytes)
     POOL_NEEDED(self, pool);
     if (self->range) return LOCH_FAIL(UNSUPPORTED, "a child keeps its range until it ends");
     lochi_pool_take_locks(self);
-    self->idle = idle_bytes;
-    self->is_small_capped = false;
-    self->is_obedient |= idle_bytes != 0;
+    self->cap.bytes = idle_bytes;
+    self->cap.is_for_small = false;
+    self->cap.is_obedient |= idle_bytes != 0;
     lochi_pool_stop(self);
     self->is_capped = idle_bytes != 0;
     lochi_pool_go(self);

@@ -27,9 +27,9 @@ void lochi_pool_count_alloc(lochi_pool *pool, pool_cache *cache, size_t requeste
         return;
     }
     const int64_t more[POOL_METRICS] = {1, (int64_t)requested, (int64_t)allocated};
-    pool->allocs++;
+    pool->counts.allocs++;
     lochi_room_count_freed(-1);
-    if (requested > pool->largest) pool->largest = requested;
+    if (requested > pool->counts.largest) pool->counts.largest = requested;
     lochi_pool_add(pool, more);
 }
 
@@ -62,7 +62,7 @@ void lochi_pool_count_change(lochi_pool *pool, pool_cache *cache, int64_t reques
 static pool_cache *cache_serve(const lochi_pool *pool, pool_cache *cache)
 {
     const pool_lane *lane = cache->lane;
-    const bool is_asked = pool->is_asking && lane->stream != pool->default_stream;
+    const bool is_asked = pool->policy.is_asking && lane->stream != pool->default_stream;
     cache->stream = lane->is_closed || is_asked ? NULL : lane->stream;
     cache->store = lane->store;
     return cache;
@@ -325,8 +325,8 @@ pool_cache *lochi_pool_take_caches(lochi_pool *pool, uint32_t slot)
     for (pool_cache *cache = first; cache; cache = cache->next) {
         lochi_pool_flush(pool, cache);
         lochi_pool_publish(pool, cache);
-        pool->allocs += cache->allocs;
-        if (cache->largest > pool->largest) pool->largest = cache->largest;
+        pool->counts.allocs += cache->allocs;
+        if (cache->largest > pool->counts.largest) pool->counts.largest = cache->largest;
     }
     lochi_pool_unlink_cache(pool, slot);
     return first;

@@ -178,7 +178,7 @@ static inline __attribute__((always_inline)) pool_resized lochi_pool_resize_quic
     result = POOL_RESIZED;
     lochi_pool_note(first, POOL_REQUESTED, (int64_t)*before - (int64_t)bytes);
     is_peak = atomic_load_explicit(&first->metrics[POOL_REQUESTED].room, memory_order_relaxed) < 0;
-    if (LOCHI_POOL_IS_CHECKED_HERE && pool->checker)
+    if (LOCHI_POOL_IS_CHECKED_HERE && pool->policy.checker)
         lochi_poison_resize(pool, (uintptr_t)pointer, *before, bytes, slab->object_bytes);
 leave:
     lochi_pool_exit(first);

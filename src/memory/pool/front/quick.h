@@ -152,7 +152,7 @@ static inline bool lochi_pool_quick_large(const lochi_pool *pool, pool_cache *fi
 static inline pool_cache *lochi_pool_quick_cache_of(const lochi_pool *pool, pool_cache *cache,
                                                     const loch_stream *stream)
 {
-    if (pool->is_at_once) /* one cache serves all streams */
+    if (pool->policy.is_at_once) /* one cache serves all streams */
         return stream->device == pool->device && !atomic_load_explicit(&stream->closed, memory_order_acquire) ? cache
                                                                                                               : NULL;
     while (cache && cache->stream != stream)

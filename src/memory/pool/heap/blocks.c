@@ -154,8 +154,8 @@ static pool_bins *heap_bins(const pool_block *block)
 
 static inline loch_status heap_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
 {
-    if (LOCHI_UNLIKELY(pool->is_unsplit) && start == block->start) bytes = block->bytes; /* a whole segment */
-    if (LOCHI_UNLIKELY(!pool->spare || !pool->spare->list_next) && !lochi_pool_stock_records(pool, 2))
+    if (LOCHI_UNLIKELY(pool->policy.is_unsplit) && start == block->start) bytes = block->bytes; /* a whole segment */
+    if (LOCHI_UNLIKELY(!pool->records.spare || !pool->records.spare->list_next) && !lochi_pool_stock_records(pool, 2))
         return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     pool_bins *bins = heap_bins(block);
     lochi_pool_bins_remove(bins, block);
@@ -187,7 +187,7 @@ pool_block *lochi_pool_fit_in(lochi_pool *pool, pool_block *block, const pool_wa
 static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_want *want, loch_status *status)
 {
     pool_block *block = lochi_pool_bins_fit(bins, want->bytes, want->alignment, false);
-    if (block && LOCHI_UNLIKELY(pool->is_unsplit) && !lochi_pool_is_near(block, want->bytes)) return NULL;
+    if (block && LOCHI_UNLIKELY(pool->policy.is_unsplit) && !lochi_pool_is_near(block, want->bytes)) return NULL;
     return block ? lochi_pool_fit_in(pool, block, want, status) : NULL;
 }
 
@@ -262,7 +262,7 @@ static void heap_list_handle(lochi_pool *pool, pool_block *block, pool_handle *h
     const uintptr_t end = handle->at + handle->bytes;
     uintptr_t live_at = 0;
     while (!live_at && (before->start > handle->at || behind->start + behind->bytes < end)) {
-        pool->idle_visits++;
+        pool->cap.visits++;
         if (before->start > handle->at) {
             before = before->before;
             is_kept |= heap_is_kept(before);
@@ -276,8 +276,8 @@ static void heap_list_handle(lochi_pool *pool, pool_block *block, pool_handle *h
     }
     lochi_pool_unlist_idle(&handle->idle, live_at);
     if (live_at) return;
-    if (pool->is_virtual && before != block) handle->first = before;
-    lochi_pool_list_idle(is_kept ? &pool->idle_kept : &pool->idle_handles, &handle->idle);
+    if (pool->policy.is_virtual && before != block) handle->first = before;
+    lochi_pool_list_idle(is_kept ? &pool->cap.kept : &pool->cap.handles, &handle->idle);
 }
 
 static void heap_note_epoch(pool_handle *handle, pool_lane *lane, uint64_t epoch)
@@ -300,8 +300,8 @@ static void heap_note_handles(lochi_pool *pool, pool_block *block, uint64_t epoc
     for (uintptr_t at = block->start; at < end;) {
         pool_handle *handle = lochi_pool_find_cell(pool, at)->handle;
         if (!has_passed) heap_note_epoch(handle, block->lane, epoch);
-        if (pool->is_virtual && handle->at - block->start < block->bytes) handle->first = merged;
-        if (handle->idle.list != &pool->idle_handles &&
+        if (pool->policy.is_virtual && handle->at - block->start < block->bytes) handle->first = merged;
+        if (handle->idle.list != &pool->cap.handles &&
             (!handle->idle.live_at || handle->idle.live_at - block->start < block->bytes))
             heap_list_handle(pool, block, handle);
         at = handle->at + handle->bytes;
@@ -311,8 +311,8 @@ static void heap_note_handles(lochi_pool *pool, pool_block *block, uint64_t epoc
 void lochi_pool_list_handles(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (pool->is_listed) return;
-    pool->is_listed = true;
+    if (pool->cap.is_listed) return;
+    pool->cap.is_listed = true;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         if (lochi_pool_is_idle(block)) heap_note_handles(pool, block, 0);
 }
@@ -326,15 +326,15 @@ static pool_block *heap_end_annexed(lochi_pool *pool, pool_block *block, uint64_
     if (epoch > block->lane->freed) block->lane->freed = epoch;
     pool->used += block->bytes;
     pool->waiting_bytes += block->bytes;
-    pool->has_shrunk = pool->has_freed = true;
+    pool->has_shrunk = pool->cap.has_freed = true;
     lochi_pool_enlist(&pool->annexes.ended, block);
     return block;
 }
 
 static void heap_count_piece(lochi_pool *pool, const pool_block *block)
 {
-    pool->pieces_freed++;
-    if (heap_is_kept(block)) pool->big_idle += block->bytes;
+    pool->cap.pieces_freed++;
+    if (heap_is_kept(block)) pool->cap.pieces_bytes += block->bytes;
 }
 
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch)
@@ -345,10 +345,10 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
     lochi_pool_set_state(block, POOL_FREE);
     lochi_pool_set_epoch(block, epoch);
     lochi_pool_set_id(block, 0);
-    pool->has_freed = true;
+    pool->cap.has_freed = true;
     if (epoch > block->lane->freed) block->lane->freed = epoch;
-    if (pool->is_obedient) {
-        if (block->bytes <= pool->joined_bytes) block->is_piece = false; /* serves requests of other sizes */
+    if (pool->cap.is_obedient) {
+        if (block->bytes <= pool->cap.joined_bytes) block->is_piece = false; /* serves requests of other sizes */
         heap_note_handles(pool, block, epoch);
     }
     if (!block->is_piece)
@@ -367,14 +367,14 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
 void lochi_pool_unbin(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->big_idle -= block->bytes;
+    if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->cap.pieces_bytes -= block->bytes;
     lochi_pool_bins_remove(heap_bins(block), block);
 }
 
 void lochi_pool_rebin(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->big_idle += block->bytes;
+    if (block->is_piece && block->bytes > POOL_WHOLE_BIG) pool->cap.pieces_bytes += block->bytes;
     lochi_pool_bins_add(heap_bins(block), block);
 }
 
@@ -391,7 +391,7 @@ pool_block *lochi_pool_put_back(lochi_pool *pool, pool_block *block)
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_unlist(block);
     lochi_pool_set_state(block, POOL_FREE);
-    if (pool->is_obedient) heap_note_handles(pool, block, 0);
+    if (pool->cap.is_obedient) heap_note_handles(pool, block, 0);
     block = heap_merge(pool, block);
     lochi_pool_bins_add(heap_bins(block), block);
     return block;
@@ -411,7 +411,7 @@ pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
     lochi_pool_set_epoch(block, 0);
     block->is_piece = false;
     block->is_nest &= block->lane->capture != 0; /* that memory wakes as it was */
-    pool->dormant_bytes += block->bytes;
+    pool->sleep.dormant_bytes += block->bytes;
     if (heap_is_dormant(block->behind, block)) heap_join(pool, block);
     if (!heap_is_dormant(block->before, block)) return block;
     block = block->before;
@@ -468,7 +468,7 @@ static pool_block *heap_next_reserved(const lochi_pool *pool, const pool_block *
 pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block)
 {
     if (block && block->behind) return block->behind;
-    if (pool->is_virtual) return heap_next_reserved(pool, block);
+    if (pool->policy.is_virtual) return heap_next_reserved(pool, block);
     const pool_handle *segment = block ? lochi_pool_find_cell(pool, block->start)->handle->next : pool->handles;
     return segment ? segment->first : NULL;
 }
@@ -476,8 +476,8 @@ pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *bloc
 void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    pool->pieces_freed = 0;
-    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); pool->idle_visits++) {
+    pool->cap.pieces_freed = 0;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block)); pool->cap.visits++) {
         if (lochi_pool_state(block) != POOL_FREE || !block->is_piece || block->bytes > max_bytes) continue;
         lochi_pool_unbin(pool, block);
         block->is_piece = false;

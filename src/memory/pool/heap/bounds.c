@@ -249,7 +249,7 @@ static _Atomic uintptr_t *bounds_make_cell_pages(const lochi_pool *pool)
 loch_status lochi_pool_prepare_pages(lochi_pool *pool, uintptr_t start, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (pool->is_virtual) return LOCH_OK;
+    if (pool->policy.is_virtual) return LOCH_OK;
     for (uintptr_t at = start; at < start + bytes; at = (at & ~(pool->cell_bytes - 1)) + pool->cell_bytes) {
         pool_cell *cell = lochi_pool_find_cell(pool, at);
         if (atomic_load_explicit(&cell->pages, memory_order_relaxed)) continue;
@@ -275,7 +275,7 @@ static LOCHI_RARE void bounds_enter_raw(const lochi_pool *pool, uintptr_t addres
 void lochi_pool_enter_page(lochi_pool *pool, uintptr_t address, uintptr_t value)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (LOCHI_UNLIKELY(!pool->is_virtual)) {
+    if (LOCHI_UNLIKELY(!pool->policy.is_virtual)) {
         bounds_enter_raw(pool, address, value);
         return;
     }
@@ -308,7 +308,7 @@ static uintptr_t bounds_find_raw_before(const lochi_pool *pool, uintptr_t addres
 
 static uintptr_t bounds_find_page_before(const lochi_pool *pool, uintptr_t address)
 {
-    if (!pool->is_virtual) return bounds_find_raw_before(pool, address);
+    if (!pool->policy.is_virtual) return bounds_find_raw_before(pool, address);
     const size_t offset = address - pool->base;
     const size_t index = offset < pool->span ? bounds_find_before(pool, offset >> POOL_PAGE_SHIFT) : BOUNDS_NONE;
     return index == BOUNDS_NONE ? 0 : pool->base + (index << POOL_PAGE_SHIFT);
@@ -335,7 +335,7 @@ uintptr_t lochi_pool_find_page_around(const lochi_pool *pool, uintptr_t address,
 pool_block *lochi_pool_find_around(const lochi_pool *pool, uintptr_t address)
 {
     uintptr_t start;
-    if (pool->is_virtual && address - pool->base >= pool->span) return bounds_find_in_annex(pool, address);
+    if (pool->policy.is_virtual && address - pool->base >= pool->span) return bounds_find_in_annex(pool, address);
     const uintptr_t page = lochi_pool_find_page_around(pool, address, &start);
     const pool_slab *slab = lochi_pool_page_slab(page);
     pool_block *block = slab ? slab->block : lochi_pool_page_block(page);

@@ -12,7 +12,8 @@ static inline uintptr_t lochi_pool_find_page(const lochi_pool *pool, uintptr_t a
 {
     const size_t offset = address - pool->base;
     if (LOCHI_UNLIKELY(offset >= pool->span))
-        return pool->is_virtual ? lochi_pool_find_annex_page(pool, address) : lochi_pool_find_raw_page(pool, address);
+        return pool->policy.is_virtual ? lochi_pool_find_annex_page(pool, address)
+                                       : lochi_pool_find_raw_page(pool, address);
     return atomic_load_explicit(&pool->pages[offset >> POOL_PAGE_SHIFT], memory_order_acquire);
 }
 

@@ -23,7 +23,7 @@ struct pool_directory {
 /* Returns the number of chunks of cells for `bytes` of addresses. */
 static size_t cells_count(const lochi_pool *pool, size_t bytes)
 {
-    const unsigned shift = pool->cell_shift + POOL_CHUNK_SHIFT;
+    const unsigned shift = pool->policy.cell_shift + POOL_CHUNK_SHIFT;
     return (bytes + ((size_t)1 << shift) - 1) >> shift;
 }
 
@@ -31,8 +31,8 @@ pool_cell *lochi_pool_find_annex_cell(const lochi_pool *pool, uintptr_t address)
 {
     const pool_annex *annex = lochi_pool_find_annex(pool, address);
     if (!annex || !annex->chunks) return NULL;
-    pool_chunk *chunk = annex->chunks[(address - annex->node.key) >> (pool->cell_shift + POOL_CHUNK_SHIFT)];
-    return chunk ? &chunk->cells[(address >> pool->cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
+    pool_chunk *chunk = annex->chunks[(address - annex->node.key) >> (pool->policy.cell_shift + POOL_CHUNK_SHIFT)];
+    return chunk ? &chunk->cells[(address >> pool->policy.cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
 }
 
 /* Enters a chunk of cells of an annex. Returns false without host memory. */
@@ -40,7 +40,7 @@ static bool cells_enter_annex(const lochi_pool *pool, pool_annex *annex, uintptr
 {
     if (!annex->chunks) annex->chunks = lochi_zalloc(cells_count(pool, annex->bytes) * sizeof *annex->chunks);
     if (!annex->chunks) return false;
-    annex->chunks[(address - annex->node.key) >> (pool->cell_shift + POOL_CHUNK_SHIFT)] = chunk;
+    annex->chunks[(address - annex->node.key) >> (pool->policy.cell_shift + POOL_CHUNK_SHIFT)] = chunk;
     return true;
 }
 
@@ -63,7 +63,7 @@ static size_t cells_hash(uintptr_t key)
 pool_chunk *lochi_pool_find_raw_chunk(const lochi_pool *pool, uintptr_t address)
 {
     struct pool_directory *directory = atomic_load_explicit(&pool->directory, memory_order_acquire);
-    const uintptr_t key = (address >> (pool->cell_shift + POOL_CHUNK_SHIFT)) + 1;
+    const uintptr_t key = (address >> (pool->policy.cell_shift + POOL_CHUNK_SHIFT)) + 1;
     if (!directory) return NULL;
     for (size_t i = cells_hash(key);; i++) {
         const uintptr_t found = atomic_load_explicit(&directory->places[i & directory->mask].key, memory_order_acquire);
@@ -106,12 +106,12 @@ static loch_status cells_make_chunk(lochi_pool *pool, uintptr_t address)
     if (lochi_pool_find_cell(pool, address)) return LOCH_OK;
     pool_chunk *chunk = lochi_zalloc(sizeof *chunk);
     if (!chunk) return LOCH_FAIL(HOST_MEMORY, "no host memory for the table of handles");
-    const unsigned shift = pool->cell_shift + POOL_CHUNK_SHIFT;
-    if (pool->is_virtual && address - pool->base < pool->span) {
+    const unsigned shift = pool->policy.cell_shift + POOL_CHUNK_SHIFT;
+    if (pool->policy.is_virtual && address - pool->base < pool->span) {
         atomic_store_explicit(&pool->chunks[(address - pool->base) >> shift], chunk, memory_order_release);
         return LOCH_OK;
     }
-    pool_annex *annex = pool->is_virtual ? lochi_pool_find_annex(pool, address) : NULL;
+    pool_annex *annex = pool->policy.is_virtual ? lochi_pool_find_annex(pool, address) : NULL;
     struct pool_directory *directory = annex ? NULL : cells_grow_directory(pool);
     if (annex ? !cells_enter_annex(pool, annex, address, chunk) : !directory) {
         lochi_free(chunk);
@@ -124,9 +124,10 @@ static loch_status cells_make_chunk(lochi_pool *pool, uintptr_t address)
 loch_status lochi_pool_make_cells(lochi_pool *pool, uintptr_t start, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    const size_t step = (size_t)1 << (pool->cell_shift + POOL_CHUNK_SHIFT);
-    uintptr_t origin = pool->is_virtual ? pool->base : 0; /* a reservation starts at any cell */
-    if (pool->is_virtual && start - pool->base >= pool->span) origin = lochi_pool_find_annex(pool, start)->node.key;
+    const size_t step = (size_t)1 << (pool->policy.cell_shift + POOL_CHUNK_SHIFT);
+    uintptr_t origin = pool->policy.is_virtual ? pool->base : 0; /* a reservation starts at any cell */
+    if (pool->policy.is_virtual && start - pool->base >= pool->span)
+        origin = lochi_pool_find_annex(pool, start)->node.key;
     for (uintptr_t at = start; at < start + bytes; at = origin + ((at - origin) & ~(step - 1)) + step)
         LOCH_TRY_RETURN(cells_make_chunk(pool, at));
     return LOCH_OK;
@@ -155,7 +156,7 @@ static void cells_free_chunk(pool_chunk *chunk)
 
 void lochi_pool_close_cells(lochi_pool *pool)
 {
-    if (pool->is_virtual) {
+    if (pool->policy.is_virtual) {
         const size_t chunks = pool->chunks ? cells_count(pool, pool->span) : 0;
         for (size_t i = 0; i < chunks; i++)
             cells_free_chunk(atomic_load_explicit(&pool->chunks[i], memory_order_relaxed));

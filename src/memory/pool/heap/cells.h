@@ -21,21 +21,21 @@ pool_chunk *lochi_pool_find_raw_chunk(const lochi_pool *pool, uintptr_t address)
 static inline pool_cell *lochi_pool_find_range_cell(const lochi_pool *pool, uintptr_t address)
 {
     const size_t offset = address - pool->base;
-    pool_chunk *chunk =
-        atomic_load_explicit(&pool->chunks[offset >> (pool->cell_shift + POOL_CHUNK_SHIFT)], memory_order_acquire);
-    return chunk ? &chunk->cells[(address >> pool->cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
+    pool_chunk *chunk = atomic_load_explicit(&pool->chunks[offset >> (pool->policy.cell_shift + POOL_CHUNK_SHIFT)],
+                                             memory_order_acquire);
+    return chunk ? &chunk->cells[(address >> pool->policy.cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
 }
 
 /* Finds the cell of an address; NULL if the pool never had memory there. No lock needed in the pool's range and in raw
  * segments. */
 static inline pool_cell *lochi_pool_find_cell(const lochi_pool *pool, uintptr_t address)
 {
-    if (LOCHI_LIKELY(pool->is_virtual)) {
+    if (LOCHI_LIKELY(pool->policy.is_virtual)) {
         if (LOCHI_UNLIKELY(address - pool->base >= pool->span)) return lochi_pool_find_annex_cell(pool, address);
         return lochi_pool_find_range_cell(pool, address);
     }
     pool_chunk *chunk = lochi_pool_find_raw_chunk(pool, address);
-    return chunk ? &chunk->cells[(address >> pool->cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
+    return chunk ? &chunk->cells[(address >> pool->policy.cell_shift) & (POOL_CHUNK_CELLS - 1)] : NULL;
 }
 
 /* Returns the handle at an address; NULL if nothing is mapped there. */
@@ -76,7 +76,7 @@ bool lochi_pool_sleeps_in(const lochi_pool *pool, uintptr_t start, size_t bytes)
 /* Tells whether memory is asleep. Costs one load while the whole pool is awake. */
 static inline bool lochi_pool_sleeps_at(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-    return LOCHI_UNLIKELY(pool->naps != NULL) && lochi_pool_sleeps_in(pool, start, bytes);
+    return LOCHI_UNLIKELY(pool->sleep.naps != NULL) && lochi_pool_sleeps_in(pool, start, bytes);
 }
 
 #endif

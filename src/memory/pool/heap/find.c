@@ -75,8 +75,8 @@ void lochi_pool_keep_range(lochi_pool *pool, const void *address, lochi_pool *ch
     if (lochi_pool_find_live(pool, address, &found) == LOCH_OK) {
         atomic_store_explicit(&found.block->child, child, memory_order_release);
         /* The child pool marks its own contents for valgrind. */
-        if (pool->checker == POOL_CHECKER_VALGRIND && child) lochi_poison_take_back(pool, (uintptr_t)address, 0);
-        if (pool->checker == POOL_CHECKER_VALGRIND && !child)
+        if (pool->policy.checker == POOL_CHECKER_VALGRIND && child) lochi_poison_take_back(pool, (uintptr_t)address, 0);
+        if (pool->policy.checker == POOL_CHECKER_VALGRIND && !child)
             lochi_poison_hand_out(pool, (uintptr_t)address, found.requested);
         if (child) lochi_pool_set_state(found.block, POOL_SPECIAL); /* a free takes the slow path, which refuses it */
     }

@@ -14,9 +14,9 @@ static bool records_add(lochi_pool *pool)
 {
     pool_records *records = lochi_zalloc_aligned(_Alignof(pool_records), sizeof *records);
     if (!records) return false;
-    records->next = pool->records;
-    pool->records = records;
-    pool->records_count += RECORDS_BATCH;
+    records->next = pool->records.batches;
+    pool->records.batches = records;
+    pool->records.count += RECORDS_BATCH;
     for (size_t i = 0; i < RECORDS_BATCH; i++)
         lochi_pool_drop_record(pool, &records->blocks[i]);
     return true;
@@ -25,7 +25,7 @@ static bool records_add(lochi_pool *pool)
 bool lochi_pool_stock_records(lochi_pool *pool, size_t count)
 {
     lochi_lock_assert_held(&pool->lock);
-    const pool_block *block = pool->spare;
+    const pool_block *block = pool->records.spare;
     while (block && count) {
         block = block->list_next;
         count--;
@@ -35,9 +35,9 @@ bool lochi_pool_stock_records(lochi_pool *pool, size_t count)
 
 void lochi_pool_close_records(lochi_pool *pool)
 {
-    while (pool->records) {
-        pool_records *next = pool->records->next;
-        lochi_free_aligned(pool->records);
-        pool->records = next;
+    while (pool->records.batches) {
+        pool_records *next = pool->records.batches->next;
+        lochi_free_aligned(pool->records.batches);
+        pool->records.batches = next;
     }
 }

@@ -12,8 +12,8 @@ bool lochi_pool_stock_records(lochi_pool *pool, size_t count);
 static inline pool_block *lochi_pool_take_record(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    pool_block *block = pool->spare;
-    pool->spare = block->list_next;
+    pool_block *block = pool->records.spare;
+    pool->records.spare = block->list_next;
     block->flags = 0;
     block->tag = 0;
     lochi_pool_set_id(block, 0);
@@ -25,8 +25,8 @@ static inline pool_block *lochi_pool_take_record(lochi_pool *pool)
 static inline void lochi_pool_drop_record(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
-    block->list_next = pool->spare;
-    pool->spare = block;
+    block->list_next = pool->records.spare;
+    pool->records.spare = block;
 }
 
 /* Frees all records of a pool that ends. */

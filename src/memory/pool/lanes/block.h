@@ -18,7 +18,7 @@ static inline size_t lochi_pool_round_request(const lochi_pool *pool, size_t byt
 static inline size_t lochi_pool_round_large(const lochi_pool *pool, size_t bytes)
 {
     bytes = lochi_pool_round_request(pool, bytes);
-    if (LOCHI_UNLIKELY(pool->is_unsplit)) { /* a whole segment */
+    if (LOCHI_UNLIKELY(pool->policy.is_unsplit)) { /* a whole segment */
         const size_t step = pool->step_bytes;
         return (bytes + step - 1) / step * step;
     }
@@ -35,9 +35,9 @@ loch_status lochi_pool_prepare_block(lochi_pool *pool, pool_block *block, size_t
 static inline loch_status lochi_pool_use_block(lochi_pool *pool, pool_block *block, size_t paged_bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (LOCHI_UNLIKELY(!pool->is_virtual)) LOCH_TRY_RETURN(lochi_pool_prepare_block(pool, block, paged_bytes));
+    if (LOCHI_UNLIKELY(!pool->policy.is_virtual)) LOCH_TRY_RETURN(lochi_pool_prepare_block(pool, block, paged_bytes));
     lochi_pool_set_state(block, POOL_USED);
-    if (LOCHI_UNLIKELY(pool->is_whole)) block->is_piece = true; /* other pools have no pieces */
+    if (LOCHI_UNLIKELY(pool->policy.is_whole)) block->is_piece = true; /* other pools have no pieces */
     lochi_pool_enter_page(pool, block->start, lochi_pool_page_of(block));
     pool->used += block->bytes;
     if (pool->used - pool->waiting_bytes > pool->peak_used) pool->peak_used = pool->used - pool->waiting_bytes;

@@ -22,7 +22,7 @@
 static loch_status lane_get_capture(const lochi_pool *pool, loch_stream *stream, uint64_t *out)
 {
     *out = 0;
-    if (!pool->is_watched || stream == pool->default_stream) return LOCH_OK;
+    if (!pool->policy.is_watched || stream == pool->default_stream) return LOCH_OK;
     loch_capture_info info = {.size = sizeof info};
     LOCH_TRY_RETURN(loch_stream_query_capture(stream, &info));
     if (info.active) *out = info.id ? info.id : UINT64_MAX;
@@ -98,7 +98,7 @@ static loch_status lane_record(lochi_pool *pool, pool_lane *lane)
     lane->marks_count++;
     *lane_mark_at(lane, lane->marks_count - 1) = (pool_mark){event, lane->epoch};
     lane->unmarked_bytes = 0;
-    pool->events_recorded++;
+    pool->counts.events_recorded++;
     return LOCH_OK;
 }
 
@@ -169,7 +169,7 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
 {
     lochi_lock_assert_held(&pool->lock);
     if (lane == other || lochi_pool_has_passed(other, epoch)) return LOCH_OK;
-    if (pool->is_unwaiting) return LOCH_FAIL(BUSY, "the streams of the pool do not wait for each other");
+    if (pool->policy.is_unwaiting) return LOCH_FAIL(BUSY, "the streams of the pool do not wait for each other");
     if (lochi_pool_is_in_capture(lane) || lane->is_closed)
         return LOCH_FAIL(BUSY, "the stream is captured or was destroyed: it cannot wait for another stream");
     if (epoch == other->epoch && !other->is_closed) LOCH_TRY_RETURN(lane_mark(pool, other));
@@ -180,7 +180,7 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
         LOCH_TRY_RETURN(lane_get_capture(pool, lane->stream, &capture));
         if (capture) return LOCH_FAIL(BUSY, "a stream that is captured cannot wait for another stream");
         LOCH_TRY_RETURN(loch_stream_wait(lane->stream, mark->event));
-        pool->waits_on_device++;
+        pool->counts.waits_on_device++;
         return LOCH_OK;
     }
     return LOCH_FAIL(BUSY, "no event was recorded after the work of the other stream");
@@ -191,9 +191,9 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
 loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (other->followed == pool->compactions) return LOCH_OK;
+    if (other->followed == pool->moving.compactions) return LOCH_OK;
     LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, other, other->epoch));
-    other->followed = pool->compactions;
+    other->followed = pool->moving.compactions;
     return LOCH_OK;
 }
 
@@ -231,7 +231,7 @@ bool lochi_pool_wait_on_host(lochi_pool *pool)
         has_waited = true;
     }
     lochi_error_restore(&saved);
-    pool->waits_on_host += has_waited;
+    pool->counts.waits_on_host += has_waited;
     return has_waited;
 }
 
@@ -242,7 +242,7 @@ loch_status lochi_pool_wait_for_epoch(lochi_pool *pool, pool_lane *lane, uint64_
     while (!lochi_pool_has_passed(lane, epoch) && lane->marks_count) {
         LOCH_TRY_RETURN(loch_event_sync(lane_mark_at(lane, 0)->event));
         lane_pass(pool, lane);
-        pool->waits_on_host++;
+        pool->counts.waits_on_host++;
     }
     if (lochi_pool_has_passed(lane, epoch)) return LOCH_OK;
     if (lane->is_closed) return loch_device_sync(pool->device);
@@ -388,8 +388,9 @@ pool_lane *lochi_pool_lane(lochi_pool *pool, loch_stream *stream, loch_status *s
 {
     lochi_lock_assert_held(&pool->lock);
     uint64_t capture = pool->is_of_graphs ? POOL_CAPTURE_SHARED : 0;
-    if (pool->is_at_once) stream = pool->default_stream; /* queued work is done at once: one lane serves all streams */
-    *status = pool->is_asking ? lane_get_capture(pool, stream, &capture) : LOCH_OK;
+    if (pool->policy.is_at_once)
+        stream = pool->default_stream; /* queued work is done at once: one lane serves all streams */
+    *status = pool->policy.is_asking ? lane_get_capture(pool, stream, &capture) : LOCH_OK;
     if (*status != LOCH_OK) return NULL;
     pool_lane *lane = lochi_pool_find_lane(pool, stream, capture);
     if (!lane) lane = lane_make(pool, stream, capture);

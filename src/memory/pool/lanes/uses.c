@@ -66,7 +66,7 @@ void lochi_pool_wait_for_uses(lochi_pool *pool, uintptr_t address, pool_block *b
         use->epoch = use->lane->freed = use->lane->epoch;
         lochi_pool_note_bytes(pool, use->lane, bytes);
     }
-    pool->has_freed = true;
+    pool->cap.has_freed = true;
     *pool->waiting_end = elsewhere;
     pool->waiting_end = &elsewhere->next;
     pool->waiting_bytes += bytes;
@@ -93,7 +93,8 @@ static void uses_free(lochi_pool *pool, pool_elsewhere **link, uint64_t epoch)
         pool->waiting_bytes -= block->bytes;
         if (lochi_pool_wipe_block(pool, block)) {
             lochi_pool_uncount(pool, block);
-            lochi_pool_make_free(pool, block, pool->is_wiped ? block->lane->epoch : epoch); /* ordered after the fill */
+            lochi_pool_make_free(pool, block,
+                                 pool->policy.is_wiped ? block->lane->epoch : epoch); /* ordered after the fill */
         }
     }
     uses_drop(elsewhere);

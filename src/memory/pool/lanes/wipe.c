@@ -55,7 +55,7 @@ static loch_status wipe_awake(lochi_pool *pool, pool_lane *lane, uintptr_t at, u
 loch_status lochi_pool_wipe(lochi_pool *pool, pool_lane *lane, uintptr_t start, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (LOCHI_LIKELY(!pool->is_wiped) || lane->capture || !bytes) return LOCH_OK;
+    if (LOCHI_LIKELY(!pool->policy.is_wiped) || lane->capture || !bytes) return LOCH_OK;
     if (lochi_pool_sleeps_at(pool, start, bytes)) return wipe_awake(pool, lane, start, start + bytes);
     return wipe_fill(pool, lane, start, bytes);
 }
@@ -63,7 +63,7 @@ loch_status lochi_pool_wipe(lochi_pool *pool, pool_lane *lane, uintptr_t start, 
 bool lochi_pool_wipe_block(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (LOCHI_LIKELY(!pool->is_wiped)) return true;
+    if (LOCHI_LIKELY(!pool->policy.is_wiped)) return true;
     const loch_error saved = lochi_error_save();
     const bool is_wiped = lochi_pool_wipe(pool, block->lane, block->start, block->bytes) == LOCH_OK;
     lochi_error_restore(&saved);
@@ -83,7 +83,7 @@ static uintptr_t wipe_address(const pool_slab *slab, const pool_word *word)
 bool lochi_pool_wipe_word(lochi_pool *pool, pool_slab *slab, pool_word *word)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (LOCHI_LIKELY(!pool->is_wiped)) return true;
+    if (LOCHI_LIKELY(!pool->policy.is_wiped)) return true;
     const loch_error saved = lochi_error_save();
     const bool is_wiped = lochi_pool_wipe(pool, slab->lane, wipe_address(slab, word), slab->object_bytes) == LOCH_OK;
     lochi_error_restore(&saved);
@@ -165,7 +165,7 @@ static bool wipe_is_of(const pool_lane *lane, uint64_t capture)
 loch_status lochi_pool_wipe_capture(lochi_pool *pool, uint64_t capture)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!pool->is_wiped) return LOCH_OK;
+    if (!pool->policy.is_wiped) return LOCH_OK;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         const pool_state state = lochi_pool_state(block);
         if ((state != POOL_FREE && state != POOL_SLAB) || !wipe_is_of(block->lane, capture)) continue;

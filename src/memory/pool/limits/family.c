@@ -272,7 +272,7 @@ bool lochi_family_promise(lochi_pool *parent, size_t minimum)
     lochi_pool_assert_both(parent); /* otherwise memory that is being created would be counted in one way only */
     lochi_lock_take(&family_lock);
     if (!parent->is_related) {
-        parent->is_related = parent->is_obedient = true;
+        parent->is_related = parent->cap.is_obedient = true;
         parent->family.sums[POOL_HELD] = parent->reserved;
     }
     const bool fits = minimum <= family_room(parent);

@@ -38,39 +38,41 @@ static size_t headroom_choose(const loch_device *device)
 /* Tells whether the device can be asked how much it has left. */
 static bool headroom_can_ask(const lochi_pool *pool)
 {
-    if (pool->kind != LOCH_MEMORY_DEVICE || !pool->total) return false;
+    if (pool->kind != LOCH_MEMORY_DEVICE || !pool->room.total) return false;
     return !loch_device_can(pool->device, LOCH_CAN_HOST_ACCESS) ||
-           (pool->is_virtual && lochi_device_count_room(pool->device) != SIZE_MAX);
+           (pool->policy.is_virtual && lochi_device_count_room(pool->device) != SIZE_MAX);
 }
 
 loch_status lochi_pool_read_headroom(lochi_pool *pool)
 {
     const lochi_pool *parent = pool->family.parent;
     if (!pool->options.source)
-        pool->total = parent && parent->total ? parent->total : lochi_device_read_total(pool->device, pool->kind);
-    pool->headroom = pool->options.headroom_bytes;
-    pool->room = SIZE_MAX;
-    pool->has_room = headroom_can_ask(pool);
-    if (!pool->headroom && parent) pool->headroom = parent->headroom;
-    if (!pool->headroom) LOCH_TRY_RETURN(lochi_option_bytes("pool_headroom", &pool->headroom));
-    if (!pool->headroom) pool->headroom = headroom_choose(pool->device);
-    if (pool->headroom > pool->device->properties.total_bytes) pool->headroom = pool->device->properties.total_bytes;
+        pool->room.total =
+            parent && parent->room.total ? parent->room.total : lochi_device_read_total(pool->device, pool->kind);
+    pool->room.headroom = pool->options.headroom_bytes;
+    pool->room.bytes = SIZE_MAX;
+    pool->policy.can_ask_room = headroom_can_ask(pool);
+    if (!pool->room.headroom && parent) pool->room.headroom = parent->room.headroom;
+    if (!pool->room.headroom) LOCH_TRY_RETURN(lochi_option_bytes("pool_headroom", &pool->room.headroom));
+    if (!pool->room.headroom) pool->room.headroom = headroom_choose(pool->device);
+    if (pool->room.headroom > pool->device->properties.total_bytes)
+        pool->room.headroom = pool->device->properties.total_bytes;
     return LOCH_OK;
 }
 
 void lochi_pool_look_at_room(lochi_pool *pool, size_t bytes)
 {
     lochi_pool_assert_both(pool);
-    if (!pool->has_room || pool->range) return;
-    const size_t near = pool->device->properties.total_bytes / HEADROOM_NEAR_PART + 2 * pool->headroom;
-    if (pool->room_looks && pool->room / 2 > bytes && pool->room > near) {
-        pool->room_looks--;
+    if (!pool->policy.can_ask_room || pool->range) return;
+    const size_t near = pool->device->properties.total_bytes / HEADROOM_NEAR_PART + 2 * pool->room.headroom;
+    if (pool->room.looks && pool->room.bytes / 2 > bytes && pool->room.bytes > near) {
+        pool->room.looks--;
         return;
     }
     const size_t counted = lochi_device_count_room(pool->device);
     if (counted != SIZE_MAX) {
-        pool->room = counted;
-        pool->room_looks = HEADROOM_LOOKS;
+        pool->room.bytes = counted;
+        pool->room.looks = HEADROOM_LOOKS;
         return;
     }
     loch_memory_info info = {.size = sizeof info};
@@ -82,14 +84,14 @@ void lochi_pool_look_at_room(lochi_pool *pool, size_t bytes)
         lochi_error_restore(&saved);
         return;
     }
-    pool->room = info.free_bytes;
-    pool->room_looks = HEADROOM_LOOKS;
+    pool->room.bytes = info.free_bytes;
+    pool->room.looks = HEADROOM_LOOKS;
 }
 
 void lochi_pool_doubt_room(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    pool->room_looks = 0;
+    pool->room.looks = 0;
 }
 
 size_t lochi_pool_find_limit_room(const lochi_pool *pool)
@@ -107,14 +109,15 @@ size_t lochi_pool_find_limit_room(const lochi_pool *pool)
 size_t lochi_pool_find_room(const lochi_pool *pool)
 {
     const size_t left = lochi_pool_find_limit_room(pool);
-    const size_t room =
-        pool->has_room && pool->room != SIZE_MAX ? pool->room - pool->room % pool->step_bytes : SIZE_MAX;
+    const size_t room = pool->policy.can_ask_room && pool->room.bytes != SIZE_MAX
+                            ? pool->room.bytes - pool->room.bytes % pool->step_bytes
+                            : SIZE_MAX;
     return left < room ? left : room;
 }
 
 loch_status lochi_pool_check_room(const lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!pool->has_room || bytes <= pool->room) return LOCH_OK;
-    return LOCH_FAIL(DEVICE_MEMORY, "%s has %s left", pool->device->name, LOCHI_SIZE(pool->room));
+    if (!pool->policy.can_ask_room || bytes <= pool->room.bytes) return LOCH_OK;
+    return LOCH_FAIL(DEVICE_MEMORY, "%s has %s left", pool->device->name, LOCHI_SIZE(pool->room.bytes));
 }

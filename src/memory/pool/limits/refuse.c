@@ -41,7 +41,7 @@ static loch_status refuse_above(const lochi_pool *pool, const lochi_pool *owner,
 loch_status lochi_pool_check_ceiling(const lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
-    const size_t least = refuse_least(pool, bytes), total = pool->total;
+    const size_t least = refuse_least(pool, bytes), total = pool->room.total;
     const char *whose = pool->kind == LOCH_MEMORY_PINNED ? "host" : pool->device->name;
     size_t ceiling;
     const lochi_pool *owner = lochi_family_find_ceiling(pool, least, &ceiling);
@@ -86,7 +86,8 @@ static const char *refuse_empty(lochi_pool *pool, size_t bytes)
 static loch_status refuse_short(lochi_pool *pool, size_t bytes)
 {
     const char *owner = refuse_empty(pool, bytes);
-    const size_t free = lochi_pool_free_bytes(pool), device = pool->has_room && pool->room != SIZE_MAX ? pool->room : 0;
+    const size_t free = lochi_pool_free_bytes(pool),
+                 device = pool->policy.can_ask_room && pool->room.bytes != SIZE_MAX ? pool->room.bytes : 0;
     lochi_error_note_short(owner, bytes > free + device ? bytes - free - device : 1, LOCH_REMEDY_FREE);
     return LOCH_E_DEVICE_MEMORY;
 }

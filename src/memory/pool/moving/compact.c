@@ -36,16 +36,16 @@
 static void compact_prepare(lochi_pool *pool, pool_lane *lane)
 {
     lochi_lock_assert_held(&pool->lock);
-    pool->compactions++;
+    pool->moving.compactions++;
     lochi_pool_flush_threads(pool);
     const loch_error saved = lochi_error_save();
-    pool->lanes_out_of_reach = 0;
+    pool->moving.lanes_out_of_reach = 0;
     for (pool_lane *other = pool->lanes; other; other = other->next) {
         if (other->unmarked_bytes && !other->is_closed)
             lochi_pool_mark(pool, other); /* waiting blocks need this event */
         lochi_pool_poll(pool, other);
         other->is_out_of_reach = other->capture || lochi_pool_is_under_capture(pool, other);
-        pool->lanes_out_of_reach += other->is_out_of_reach;
+        pool->moving.lanes_out_of_reach += other->is_out_of_reach;
     }
     lochi_pool_collect(pool);
     for (pool_lane *other = pool->lanes; other; other = other->next)
@@ -78,7 +78,7 @@ static bool compact_by_window(pool_plan *plan, size_t bytes, size_t budget)
     size_t largest = 0;
     for (size_t i = 0; i < plan->handles_count && largest < bytes; i++)
         if (plan->handles[i].bytes > largest) largest = plan->handles[i].bytes;
-    return (!plan->pool->is_virtual || bytes <= largest) && lochi_plan_window(plan, bytes, budget);
+    return (!plan->pool->policy.is_virtual || bytes <= largest) && lochi_plan_window(plan, bytes, budget);
 }
 
 /* Lists the blocks of the pool again, without the moves of the plan. */
@@ -108,7 +108,7 @@ static loch_status compact_improve(pool_plan *plan, size_t bytes)
 static loch_status compact_try_ways(pool_plan *plan, size_t bytes, size_t budget, bool is_in_handles)
 {
     size_t slide_bytes = SIZE_MAX;
-    if (!is_in_handles || plan->pool->is_virtual) slide_bytes = lochi_plan_price_slides(plan, bytes);
+    if (!is_in_handles || plan->pool->policy.is_virtual) slide_bytes = lochi_plan_price_slides(plan, bytes);
     const bool can_slide = slide_bytes != SIZE_MAX && slide_bytes <= budget;
     if (can_slide) budget = slide_bytes;
     if (!is_in_handles && compact_by_window(plan, bytes, budget)) return compact_improve(plan, bytes);
@@ -158,7 +158,7 @@ static pool_block *compact_find_free(const pool_plan *plan, uint32_t before, uin
 {
     if (before != PLAN_NONE) return plan->items[before].block->behind;
     const pool_cell *cell = lochi_pool_find_cell(plan->pool, start); /* the first block of its region */
-    return plan->pool->is_virtual ? plan->pool->first : cell->handle->first;
+    return plan->pool->policy.is_virtual ? plan->pool->first : cell->handle->first;
 }
 
 /* Cuts a target out of its hole. Marks it as used, so that it does not merge with neighbours. */
@@ -229,7 +229,7 @@ loch_status lochi_pool_compact(lochi_pool *pool, pool_lane *lane, pool_goal goal
     pool_plan plan = {.pool = pool, .lane = lane};
     compact_prepare(pool, lane);
     loch_status status = compact_make(&plan, goal, bytes, SIZE_MAX);
-    if (status == LOCH_OK && plan.moves_count && pool->moving_forbidden)
+    if (status == LOCH_OK && plan.moves_count && pool->moving.forbidden)
         status = LOCH_FAIL(MOVING_FORBIDDEN, "%s would fit after a compaction, but moving is forbidden now",
                            LOCHI_SIZE(bytes));
     if (status == LOCH_OK) status = compact_carry_out(&plan);
@@ -271,7 +271,7 @@ static loch_status compact_plan(pool_plan *plan, const loch_compact_options *opt
     loch_status status;
     plan->lane = compact_choose_lane(plan->pool, options->stream, &status);
     if (status != LOCH_OK) return status;
-    if (is_to_move && plan->pool->moving_forbidden)
+    if (is_to_move && plan->pool->moving.forbidden)
         return LOCH_FAIL(MOVING_FORBIDDEN, "moving is forbidden in pool \"%s\" now",
                          loch_allocator_get_name(plan->pool->allocator));
     compact_prepare(plan->pool, plan->lane);
@@ -330,8 +330,8 @@ loch_status loch_pool_set_move_hook(loch_allocator *pool, loch_move_function *ho
     lochi_pool *self = lochi_pool_of(pool);
     if (!self) return LOCH_FAIL(INVALID, "only a pool can move memory");
     lochi_lock_take(&self->lock);
-    self->move_hook = hook;
-    self->move_hook_user = user;
+    self->moving.hook = hook;
+    self->moving.hook_user = user;
     lochi_lock_drop(&self->lock);
     return LOCH_OK;
 }
@@ -344,9 +344,9 @@ static loch_status compact_forbid(loch_allocator *allocator, bool is_more)
     loch_status status = LOCH_OK;
     lochi_lock_take(&pool->lock);
     if (is_more)
-        pool->moving_forbidden++;
-    else if (pool->moving_forbidden)
-        pool->moving_forbidden--;
+        pool->moving.forbidden++;
+    else if (pool->moving.forbidden)
+        pool->moving.forbidden--;
     else
         status = LOCH_FAIL(INVALID, "moving is not forbidden in pool \"%s\"", loch_allocator_get_name(pool->allocator));
     lochi_lock_drop(&pool->lock);

@@ -49,7 +49,7 @@ loch_status lochi_movable_open(loch_allocator *allocator, void *address, size_t 
     if (block && !block->is_captured && !block->is_piece && alignment <= POOL_UNIT) {
         block->owner = movable;
         lochi_pool_set_state(block, POOL_SPECIAL); /* a free takes the slow path, which removes the owner */
-        pool->movable_bytes += block->bytes;
+        pool->moving.bytes += block->bytes;
     }
     lochi_lock_drop(&pool->lock);
     return LOCH_OK;
@@ -69,7 +69,7 @@ static void move_drop_tail(lochi_pool *pool, pool_block *block)
 {
     pool_block *tail = block->behind;
     block->owner->torn_from = NULL;
-    pool->torn_count--;
+    pool->moving.torn_count--;
     pool->used -= tail->bytes;
     pool->waiting_bytes -= tail->bytes;
     lochi_pool_hide(pool, tail->start, tail->bytes);
@@ -80,7 +80,7 @@ void lochi_pool_disown(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
     if (block->owner->torn_from) move_drop_tail(pool, block);
-    pool->movable_bytes -= block->bytes;
+    pool->moving.bytes -= block->bytes;
     block->owner = NULL;
 }
 
@@ -113,7 +113,7 @@ static pool_elsewhere *move_find_uses(const lochi_pool *pool, uintptr_t address)
 /* Tells whether a move can be ordered after all streams that used the block. */
 static bool move_is_in_reach(const lochi_pool *pool, const pool_block *block)
 {
-    if (!pool->lanes_out_of_reach) return true;
+    if (!pool->moving.lanes_out_of_reach) return true;
     if (block->lane->is_out_of_reach) return false;
     const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
     for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
@@ -177,26 +177,26 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     movable->lane = is_used ? lane : NULL;
     movable->epoch = lane->epoch;
     if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
-    if (pool->checker) lochi_poison_move(pool, block->start, target->start, lochi_pool_requested(target));
+    if (pool->policy.checker) lochi_poison_move(pool, block->start, target->start, lochi_pool_requested(target));
     lochi_pool_hide(pool, block->start, block->bytes);
     block->owner = NULL;
     block->is_elsewhere = block->is_nest = false;
     block->tag = 0;
     block->lane = lane;
     move_free(pool, block);
-    pool->moves++;
-    pool->moved_bytes += lochi_pool_requested(target);
+    pool->moving.moves++;
+    pool->moving.moved_bytes += lochi_pool_requested(target);
 }
 
 static void move_tell(lochi_pool *pool, const void *from, const pool_block *target)
 {
     const uint32_t recorded = lochi_recorder_of(pool->allocator);
     if (recorded) lochi_recorder_note_move(recorded, from, (void *)target->start);
-    if (!pool->move_hook) return;
+    if (!pool->moving.hook) return;
     LOCHI_NOT_CANCELLED;
     const loch_move move = {(void *)(uintptr_t)from, (void *)target->start, lochi_pool_requested(target), target->tag,
                             target->owner->buffer};
-    pool->move_hook(pool->allocator, &move, pool->move_hook_user);
+    pool->moving.hook(pool->allocator, &move, pool->moving.hook_user);
 }
 
 loch_status lochi_pool_move(lochi_pool *pool, pool_block *block, pool_block *target, pool_lane *lane)
@@ -261,7 +261,7 @@ loch_status lochi_pool_mend_all(lochi_pool *pool, pool_lane *lane)
 {
     lochi_lock_assert_held(&pool->lock);
     loch_status status = LOCH_OK;
-    for (pool_block *block = NULL; pool->torn_count && (block = lochi_pool_next_block(pool, block));) {
+    for (pool_block *block = NULL; pool->moving.torn_count && (block = lochi_pool_next_block(pool, block));) {
         if (!block->owner || !block->owner->torn_from) continue;
         const loch_status mended = lochi_pool_mend(pool, block, lane);
         if (status == LOCH_OK) status = mended;
@@ -282,7 +282,7 @@ static void move_swap(lochi_pool *pool, pool_block *hole, pool_block *block)
     if (behind) behind->before = hole;
     if (before)
         before->behind = block;
-    else if (pool->is_virtual)
+    else if (pool->policy.is_virtual)
         pool->first = block;
     else
         lochi_pool_find_cell(pool, block->start)->handle->first = block;
@@ -308,18 +308,18 @@ static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *la
     lochi_live_move(pool->allocator, from, movable->address);
     tail->is_nest = false;
     movable->torn_from = from;
-    pool->torn_count++;
+    pool->moving.torn_count++;
     movable->torn_done = done;
     lochi_pool_set_state(tail, POOL_WAITING);
     pool->used += tail->bytes;
     pool->waiting_bytes += tail->bytes;
-    if (pool->checker) lochi_poison_move(pool, (uintptr_t)from, block->start, lochi_pool_requested(block));
+    if (pool->policy.checker) lochi_poison_move(pool, (uintptr_t)from, block->start, lochi_pool_requested(block));
     if (done == lochi_pool_requested(block))
         move_drop_tail(pool, block);
     else
         lochi_pool_show(pool, tail->start, tail->bytes); /* the rest is read from there */
-    pool->moves++;
-    pool->moved_bytes += lochi_pool_requested(block);
+    pool->moving.moves++;
+    pool->moving.moved_bytes += lochi_pool_requested(block);
     move_tell(pool, from, block);
 }
 
@@ -351,7 +351,7 @@ loch_status lochi_pool_slide(lochi_pool *pool, pool_block *block, pool_lane *lan
 
 static bool move_sleeps(const lochi_pool *pool, const lochi_movable *movable)
 {
-    if (!pool->naps) return false;
+    if (!pool->sleep.naps) return false;
     const pool_block *block = lochi_pool_find_around(pool, (uintptr_t)movable->address);
     return block && lochi_pool_sleeps_at(pool, block->start, block->bytes);
 }
@@ -423,11 +423,11 @@ loch_status lochi_movable_unpin(loch_allocator *allocator, lochi_movable *movabl
     const bool is_owned = word || (block && block->owner == movable);
     if (!stream) stream = pool->default_stream;
     if (!lochi_movable_is_pinned(movable)) status = LOCH_FAIL(INVALID, "the buffer is not pinned");
-    if (status == LOCH_OK && is_owned && !pool->is_at_once)
+    if (status == LOCH_OK && is_owned && !pool->policy.is_at_once)
         status = word ? move_note_small(pool, slab, word, movable, stream) : move_note(pool, block, stream);
     if (status == LOCH_OK) movable->pins--;
     lochi_lock_drop(&pool->lock);
-    if (status != LOCH_OK || is_owned || pool->is_at_once) return status;
+    if (status != LOCH_OK || is_owned || pool->policy.is_at_once) return status;
     const loch_error saved = lochi_error_save(); /* a block of a capture stays where it is */
     if (loch_allocator_record_use(allocator, movable->address, stream) == LOCH_OK) return LOCH_OK;
     lochi_error_restore(&saved);

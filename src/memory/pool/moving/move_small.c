@@ -31,7 +31,7 @@ void lochi_pool_small_own(lochi_pool *pool, pool_slab *slab, lochi_movable *mova
     if (!word || slab->block->is_captured || slab->block->is_piece || !lochi_pool_small_prepare(slab)) return;
     *small_owner(slab, word) = movable;
     atomic_fetch_or_explicit(word, POOL_WORD_KEPT_OFF, memory_order_relaxed); /* a free removes the owner */
-    pool->movable_small++;
+    pool->moving.small++;
 }
 
 void lochi_pool_small_disown(lochi_pool *pool, const pool_slab *slab, const pool_word *word)
@@ -40,7 +40,7 @@ void lochi_pool_small_disown(lochi_pool *pool, const pool_slab *slab, const pool
     lochi_movable **owner = small_owner(slab, word);
     if (!owner || !*owner) return;
     *owner = NULL;
-    pool->movable_small--;
+    pool->moving.small--;
 }
 
 pool_word *lochi_pool_small_find(const lochi_pool *pool, const lochi_movable *movable, pool_slab **slab)
@@ -119,18 +119,18 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
     movable->generation++;
     movable->lane = is_used ? lane : NULL;
     movable->epoch = lane->epoch;
-    pool->moves++;
-    pool->moved_bytes += seen & POOL_WORD_BYTES;
+    pool->moving.moves++;
+    pool->moving.moved_bytes += seen & POOL_WORD_BYTES;
     const uint32_t recorded = lochi_recorder_of(pool->allocator);
     if (recorded) lochi_recorder_note_move(recorded, (void *)from, entry->address);
-    if (pool->move_hook) {
+    if (pool->moving.hook) {
         LOCHI_NOT_CANCELLED;
         const loch_move move = {(void *)from, entry->address, seen & POOL_WORD_BYTES, lochi_pool_word_tag(seen),
                                 movable->buffer};
-        pool->move_hook(pool->allocator, &move, pool->move_hook_user);
+        pool->moving.hook(pool->allocator, &move, pool->moving.hook_user);
     }
     atomic_store_explicit(word, POOL_WORD_FREED, memory_order_relaxed);
-    if (pool->checker) lochi_poison_move(pool, from, (uintptr_t)entry->address, seen & POOL_WORD_BYTES);
+    if (pool->policy.checker) lochi_poison_move(pool, from, (uintptr_t)entry->address, seen & POOL_WORD_BYTES);
     lochi_pool_hide(pool, from, slab->object_bytes);
     if (seen & POOL_WORD_ELSEWHERE)
         lochi_pool_wait_for_uses(pool, from, slab->block, word);

@@ -36,7 +36,7 @@ static loch_status protect_set(const lochi_pool *pool, const pool_block *block, 
 static void protect_note(lochi_pool *pool, pool_block *block, bool is_protected)
 {
     block->is_protected = is_protected;
-    atomic_fetch_add_explicit(&pool->guarded, is_protected ? 1 : SIZE_MAX, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->moving.guarded, is_protected ? 1 : SIZE_MAX, memory_order_relaxed);
 }
 
 loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
@@ -54,7 +54,7 @@ loch_status lochi_pool_thaw(lochi_pool *pool, pool_block *block)
  * move. */
 static bool protect_is_set(lochi_pool *pool, void *const *address)
 {
-    if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return false;
+    if (!pool || !atomic_load_explicit(&pool->moving.guarded, memory_order_relaxed)) return false;
     lochi_lock_take(&pool->lock);
     const pool_block *block =
         lochi_pool_find_around(pool, (uintptr_t)*address); /* a wrapper may put its own bytes in front */
@@ -72,7 +72,7 @@ bool lochi_pool_is_protected(loch_allocator *allocator, const void *address)
 loch_status lochi_pool_unprotect(loch_allocator *allocator, const void *address)
 {
     lochi_pool *pool = lochi_pool_of(allocator);
-    if (!pool || !atomic_load_explicit(&pool->guarded, memory_order_relaxed)) return LOCH_OK;
+    if (!pool || !atomic_load_explicit(&pool->moving.guarded, memory_order_relaxed)) return LOCH_OK;
     lochi_lock_take(&pool->lock);
     pool_block *block = lochi_pool_find_around(pool, (uintptr_t)address);
     const loch_status status = block && block->is_protected ? lochi_pool_thaw(pool, block) : LOCH_OK;
@@ -106,7 +106,7 @@ loch_status lochi_pool_protect_new(lochi_pool *pool)
         return loch_error_set(status, NULL, 0, "the streams of pool \"%s\" cannot be waited for",
                               loch_allocator_get_name(pool->allocator));
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
-        if (block->frozen != pool->freezes) continue;
+        if (block->frozen != pool->moving.freezes) continue;
         const loch_status protected = protect_set(pool, block, LOCH_READ_ONLY);
         if (protected == LOCH_E_UNSUPPORTED) break; /* the driver hands on to one that cannot protect */
         if (protected != LOCH_OK) return protected;

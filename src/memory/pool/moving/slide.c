@@ -105,7 +105,7 @@ static size_t slide_gain(const pool_plan *plan, const slide_run *run)
         }
         if (i == run->last) break;
     }
-    if (!plan->pool->is_virtual) return run->free - largest;
+    if (!plan->pool->policy.is_virtual) return run->free - largest;
     const size_t then = slide_whole(plan, plan->items[run->first].handle, end - run->free, end);
     return then > now ? then - now : 0;
 }
@@ -116,7 +116,7 @@ static void slide_if_worth_it(pool_plan *plan, const slide_run *run, size_t budg
     const size_t gain = slide_gain(plan, run);
     if (gain < run->cost / SLIDE_PRICE + 1) return;
     slide_enter_run(plan, run);
-    if (plan->pool->is_virtual) plan->joined_bytes += gain;
+    if (plan->pool->policy.is_virtual) plan->joined_bytes += gain;
 }
 
 /* Plans all slides between fixed blocks that are worth their cost. Comes last, when as much as possible is to be
@@ -161,7 +161,7 @@ static size_t slide_count_free(const pool_plan *plan)
  * the same blocks again. */
 bool lochi_plan_slide_whole(pool_plan *plan, size_t budget)
 {
-    if (!plan->pool->is_virtual || plan->lives_count < SLIDE_WHOLE_LIVES) return false;
+    if (!plan->pool->policy.is_virtual || plan->lives_count < SLIDE_WHOLE_LIVES) return false;
     const size_t joined = plan->joined_bytes, free = slide_count_free(plan);
     lochi_plan_slide_all(plan, budget);
     const bool is_cheap = plan->joined_bytes - joined >= plan->moved_bytes / SLIDE_WHOLE_PRICE;

@@ -108,9 +108,9 @@ static const char *check_owners(const lochi_pool *pool)
             if ((uintptr_t)slab->owners[i]->address != slab->start + (uintptr_t)i * slab->object_bytes)
                 return "an owner has another address than its small block";
         }
-    if (small != pool->movable_small) return "movable small blocks are not as many as were counted";
-    if (movable != pool->movable_bytes) return "movable bytes are not those of the blocks with owners";
-    if (guarded != atomic_load_explicit(&pool->guarded, memory_order_relaxed))
+    if (small != pool->moving.small) return "movable small blocks are not as many as were counted";
+    if (movable != pool->moving.bytes) return "movable bytes are not those of the blocks with owners";
+    if (guarded != atomic_load_explicit(&pool->moving.guarded, memory_order_relaxed))
         return "protected blocks are not as many as were counted";
     return NULL;
 }
@@ -144,11 +144,11 @@ static const char *check_cached(lochi_pool *pool, size_t cached)
 static const char *check_idle(const lochi_pool *pool, const pool_handle *handle)
 {
     if (handle->idle.list && handle->idle.live_at) return "an idle handle has a live block";
-    if (!pool->is_obedient || !pool->is_listed || pool->range || handle->idle.list) return NULL;
-    if (pool->is_virtual && handle->at - pool->base >= pool->span) return NULL; /* of an annex */
+    if (!pool->cap.is_obedient || !pool->cap.is_listed || pool->range || handle->idle.list) return NULL;
+    if (pool->policy.is_virtual && handle->at - pool->base >= pool->span) return NULL; /* of an annex */
     const uintptr_t at = handle->idle.live_at ? handle->idle.live_at : handle->at, end = handle->at + handle->bytes;
     if (at < handle->at || at >= end) return "a handle has a live block elsewhere";
-    const pool_block *block = lochi_pool_find_before(pool, pool->is_virtual ? pool->first : handle->first, at);
+    const pool_block *block = lochi_pool_find_before(pool, pool->policy.is_virtual ? pool->first : handle->first, at);
     while (block->start + block->bytes <= at)
         block = block->behind;
     while (!handle->idle.live_at && lochi_pool_state(block) == POOL_FREE && block->start + block->bytes < end)
@@ -170,9 +170,9 @@ const char *lochi_pool_check(lochi_pool *pool)
         if (lochi_pool_state(block) == POOL_DORMANT) dormant += block->bytes;
         if (lochi_pool_state(block) == POOL_CACHED) cached += block->bytes;
     }
-    for (const pool_block *block = pool->spare; !wrong && block; block = block->list_next)
+    for (const pool_block *block = pool->records.spare; !wrong && block; block = block->list_next)
         wrong = check_plain(block);
-    for (const pool_handle *handle = pool->asleep; handle; handle = handle->next) {
+    for (const pool_handle *handle = pool->sleep.handles; handle; handle = handle->next) {
         asleep += handle->bytes;
         if (handle->handle || !handle->nap || handle->rest != POOL_ASLEEP) wrong = "a sleeping handle is not asleep";
         for (uintptr_t at = handle->at; at < handle->at + handle->bytes; at += pool->cell_bytes)
@@ -189,12 +189,12 @@ const char *lochi_pool_check(lochi_pool *pool)
         if (!(wrong = check_bins(&lane->bins, POOL_FREE, &listed)))
             wrong = check_bins(&lane->nests, POOL_FREE, &listed);
     if (!wrong && pool->bare) wrong = check_bins(pool->bare, POOL_BARE, &bare);
-    if (!wrong && big != pool->big_idle) wrong = "free pieces are not as much as was counted";
+    if (!wrong && big != pool->cap.pieces_bytes) wrong = "free pieces are not as much as was counted";
     if (!wrong && listed != free) wrong = "not all free blocks are in bins";
     if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";
-    if (!wrong && (asleep != pool->asleep_bytes || dormant != pool->dormant_bytes))
+    if (!wrong && (asleep != pool->sleep.bytes || dormant != pool->sleep.dormant_bytes))
         wrong = "bytes asleep are not those of the handles and blocks";
-    if (!wrong && pool->is_virtual && pool->reserved + asleep != pool->used + free + dormant + pool->loose_bytes)
+    if (!wrong && pool->policy.is_virtual && pool->reserved + asleep != pool->used + free + dormant + pool->loose_bytes)
         wrong = "reserved bytes are not those of the blocks";
     if (!wrong) wrong = check_cached(pool, cached);
     if (!wrong) wrong = check_owners(pool);

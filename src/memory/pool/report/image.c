@@ -27,7 +27,7 @@ static uint16_t image_mark_owner(const lochi_movable *owner)
 /* Tells whether memory of a block is asleep, at least in part. */
 static bool image_is_asleep(const lochi_pool *pool, const pool_block *block)
 {
-    if (!pool->asleep_bytes) return false;
+    if (!pool->sleep.bytes) return false;
     for (uintptr_t at = block->start; at < block->start + block->bytes;) {
         const pool_handle *handle = lochi_pool_find_handle(pool, at);
         if (lochi_pool_is_asleep(handle)) return true;
@@ -180,14 +180,14 @@ static void image_copy(lochi_pool *pool, bool has_blocks, pool_image *image)
     lochi_pool_go(pool);
     image_copy_handles(pool->handles, true, image);
     image_copy_handles(pool->loose, false, image);
-    image_copy_handles(pool->asleep, true, image);
+    image_copy_handles(pool->sleep.handles, true, image);
 }
 
 /* Reads the counts from which the first room is estimated. Walks nothing. */
 static void image_guess(lochi_pool *pool, bool has_blocks, size_t live, pool_image *image)
 {
     lochi_lock_take(&pool->lock);
-    image->blocks_count = has_blocks ? pool->records_count + live : 0;
+    image->blocks_count = has_blocks ? pool->records.count + live : 0;
     image->handles_count = has_blocks ? pool->handles_count : 0;
     lochi_lock_drop(&pool->lock);
     image->lanes_count = 8;

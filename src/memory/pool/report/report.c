@@ -20,7 +20,7 @@ static size_t report_clamp(int64_t value)
 /* Returns a peak of bytes, which is not above what the pool held at most. Memory that is asleep counts as held. */
 static size_t report_peak(const lochi_pool *pool, int metric)
 {
-    const size_t peak = report_clamp(pool->figures.peak[metric]), held = pool->peak_reserved + pool->asleep_bytes;
+    const size_t peak = report_clamp(pool->figures.peak[metric]), held = pool->peak_reserved + pool->sleep.bytes;
     return peak < held ? peak : held;
 }
 
@@ -29,7 +29,7 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     lochi_pool_publish_all(pool);
-    uint64_t allocs = pool->allocs, largest = pool->largest;
+    uint64_t allocs = pool->counts.allocs, largest = pool->counts.largest;
     const uint32_t top = atomic_load_explicit(&lochi_thread_slots_top, memory_order_relaxed);
     for (uint32_t slot = 1; slot <= top; slot++)
         for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
@@ -38,8 +38,8 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
             if (cache->largest > largest) largest = cache->largest;
         }
     out->allocs = allocs;
-    out->failures = atomic_load_explicit(&pool->failures, memory_order_relaxed);
-    out->retries = pool->retries;
+    out->failures = atomic_load_explicit(&pool->counts.failures, memory_order_relaxed);
+    out->retries = pool->counts.retries;
     out->blocks = report_clamp(pool->figures.published[POOL_BLOCKS]);
     out->frees = allocs - out->blocks;
     out->requested_bytes = report_clamp(pool->figures.published[POOL_REQUESTED]);
@@ -52,7 +52,7 @@ void lochi_pool_read_stats(lochi_pool *pool, loch_stats *out)
     out->limit_bytes = pool->limit;
     out->reserved_bytes = pool->reserved;
     out->peak_reserved_bytes = pool->peak_reserved;
-    const size_t held = pool->reserved + pool->asleep_bytes - pool->dormant_bytes;
+    const size_t held = pool->reserved + pool->sleep.bytes - pool->sleep.dormant_bytes;
     out->cached_bytes = held > out->allocated_bytes ? held - out->allocated_bytes : 0;
     if (out->cached_bytes > pool->reserved) out->cached_bytes = pool->reserved; /* the rest is asleep */
     out->largest_free_bytes = lochi_pool_find_largest(pool);
@@ -63,7 +63,7 @@ void lochi_pool_begin_segment(lochi_pool *pool)
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     lochi_pool_restart_peaks(pool);
-    pool->largest = 0;
+    pool->counts.largest = 0;
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next) {
@@ -83,7 +83,7 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     out->used_bytes = report_clamp(pool->figures.published[POOL_ALLOCATED]);
     lochi_pool_go(pool);
     out->limit_bytes = pool->limit;
-    out->idle_bytes = pool->idle;
+    out->idle_bytes = pool->cap.bytes;
     out->reserved_bytes = pool->reserved;
     out->peak_reserved_bytes = pool->peak_reserved;
     out->waiting_bytes = pool->waiting_bytes;
@@ -93,14 +93,14 @@ void lochi_pool_read_info(lochi_pool *pool, loch_pool_info *out)
     out->handles = pool->handles_count;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
         out->streams += !lane->is_closed && !lane->is_spare;
-    out->handles_created = pool->handles_created;
-    out->handles_moved = pool->handles_moved;
-    out->handles_released = pool->handles_released;
-    out->handles_revived = pool->handles_revived;
-    out->events_recorded = pool->events_recorded;
-    out->waits_on_device = pool->waits_on_device;
-    out->waits_on_host = pool->waits_on_host;
-    out->asleep_bytes = pool->asleep_bytes;
+    out->handles_created = pool->counts.handles_created;
+    out->handles_moved = pool->counts.handles_moved;
+    out->handles_released = pool->counts.handles_released;
+    out->handles_revived = pool->counts.handles_revived;
+    out->events_recorded = pool->counts.events_recorded;
+    out->waits_on_device = pool->counts.waits_on_device;
+    out->waits_on_host = pool->counts.waits_on_host;
+    out->asleep_bytes = pool->sleep.bytes;
     out->excess_bytes = lochi_pool_count_excess(pool);
 }
 

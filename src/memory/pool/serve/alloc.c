@@ -33,7 +33,7 @@ static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
     if (!block || -block->start & (want->alignment - 1)) return NULL;
     if (!lochi_pool_is_near(block, want->bytes)) return NULL;
     lochi_pool_bins_remove(&want->lane->bins, block);
-    if (block->bytes > POOL_WHOLE_BIG) pool->big_idle -= block->bytes;
+    if (block->bytes > POOL_WHOLE_BIG) pool->cap.pieces_bytes -= block->bytes;
     return block;
 }
 
@@ -98,8 +98,8 @@ static inline __attribute__((always_inline)) pool_block *alloc_take_block(lochi_
                                                                           const pool_want *want, loch_status *status)
 {
     *status = LOCH_OK;
-    pool_block *block = pool->is_whole ? alloc_fit_whole(pool, want) : NULL;
-    if (!block && !pool->is_whole && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
+    pool_block *block = pool->policy.is_whole ? alloc_fit_whole(pool, want) : NULL;
+    if (!block && !pool->policy.is_whole && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
         block = alloc_fit_nest(pool, want, status);
     if (!block && *status == LOCH_OK) {
         pool_block *fit = alloc_find_fit(pool, want);
@@ -130,7 +130,7 @@ alloc_hand_out(lochi_pool *pool, pool_cache *cache, pool_block *block, const loc
     block->tag = (uint16_t)request->tag;
     /* All blocks of a pool that hands out whole blocks are pieces. Reading the members that were just written as one
      * word would wait until the writes reach the cache. */
-    lochi_pool_set_state(block, request->tag || pool->is_whole ? POOL_SPECIAL : POOL_USED);
+    lochi_pool_set_state(block, request->tag || pool->policy.is_whole ? POOL_SPECIAL : POOL_USED);
     alloc_count(pool, cache, request->bytes, block->bytes);
     lochi_pool_show_block(pool, block->start, request->bytes);
     *out = (void *)block->start;
@@ -161,7 +161,7 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
 /* Tells whether a request is served from slabs. Sets its class. */
 static bool alloc_is_small(const lochi_pool *pool, size_t bytes, size_t alignment, uint32_t *class)
 {
-    if (bytes > POOL_SMALL_MAX || alignment > POOL_SMALL_MAX || pool->is_unsplit) return false;
+    if (bytes > POOL_SMALL_MAX || alignment > POOL_SMALL_MAX || pool->policy.is_unsplit) return false;
     if (alignment > pool->unit) bytes = (bytes + alignment - 1) & ~(alignment - 1); /* slab.c: then it is aligned */
     *class = lochi_pool_class(pool, bytes);
     return true;
@@ -204,7 +204,7 @@ static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, l
     lochi_lock_assert_held(&pool->lock);
     loch_status status = LOCH_OK;
     /* If queued work is done at once, one lane and its caches serve all streams. */
-    pool_cache *cache = lochi_pool_cache_serving(pool, pool->is_at_once ? pool->default_stream : stream);
+    pool_cache *cache = lochi_pool_cache_serving(pool, pool->policy.is_at_once ? pool->default_stream : stream);
     pool_lane *lane = cache ? cache->lane : lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;
     if (!cache) cache = lochi_pool_cache(pool, lane);
@@ -258,12 +258,12 @@ typedef struct alloc_dry {
 static void alloc_note_given(const lochi_pool *pool, alloc_dry *dry)
 {
     size_t count = dry->given_count;
-    for (const pool_handle *segment = pool->returned; segment; segment = segment->next)
+    for (const pool_handle *segment = pool->source.returned; segment; segment = segment->next)
         count++;
     size_t *given = count > dry->given_count ? lochi_realloc(dry->given, count * sizeof *given) : NULL;
     if (!given) return;
     dry->given = given;
-    for (const pool_handle *segment = pool->returned; segment; segment = segment->next)
+    for (const pool_handle *segment = pool->source.returned; segment; segment = segment->next)
         given[dry->given_count++] = segment->bytes;
 }
 
@@ -276,10 +276,10 @@ static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool
     else
         lochi_lock_take(&pool->lock);
     loch_status status;
-    pool->retries += is_retry;
+    pool->counts.retries += is_retry;
     if (dry) { /* for the holder of the supply lock */
-        pool->dry = dry->status;
-        pool->dry_missing = dry->missing_bytes;
+        pool->source.dry = dry->status;
+        pool->source.dry_missing = dry->missing_bytes;
     }
     if (lochi_pool_is_out_of_use(pool)) /* only the slow path gets here: the gate is closed */
         status = lochi_pool_refuse_asleep(pool);
@@ -289,8 +289,8 @@ static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool
         status = alloc_locked(pool, request, request->stream, out);
     if (status == LOCH_OK) lochi_pool_count_tag(pool, request->tag, request->bytes, 1);
     if (dry) {
-        pool->dry = LOCH_OK;
-        pool->dry_missing = 0;
+        pool->source.dry = LOCH_OK;
+        pool->source.dry_missing = 0;
         alloc_note_given(pool, dry);
     }
     lochi_pool_look_at_idle(pool);
@@ -352,11 +352,11 @@ static loch_status alloc_fetch_segment(lochi_pool *pool, const pool_segment_size
     lochi_pool_take_locks(pool);
     if (status == LOCH_OK) {
         status = lochi_pool_enter_fetched(pool, segment, stream);
-        pool->fetched += status == LOCH_OK;
+        pool->source.fetched += status == LOCH_OK;
         if (status == LOCH_OK) segment = NULL;
     }
-    if (pool->fetches) pool->fetches--; /* 0 in the child of a fork that the source made */
-    pthread_cond_broadcast(&pool->has_fetched);
+    if (pool->source.fetches) pool->source.fetches--; /* 0 in the child of a fork that the source made */
+    pthread_cond_broadcast(&pool->source.has_fetched);
     lochi_pool_drop_locks(pool);
     if (segment) lochi_pool_refund_segment(pool, segment);
     return status;
@@ -385,7 +385,7 @@ static loch_status alloc_fetch(lochi_pool *pool, const loch_request *request, bo
     const size_t alignment = is_small ? POOL_PAGE : request->alignment;
     lochi_lock_take(&pool->lock);
     const pool_segment_size size = lochi_pool_size_segment(pool, bytes, alignment);
-    pool->fetches++;
+    pool->source.fetches++;
     lochi_lock_drop(&pool->lock);
     const loch_status status = alloc_fetch_segment(pool, &size, request->stream, flags);
     *is_final = status != LOCH_OK && lochi_error_is_final(status) && !is_small && !alloc_has_segment(pool, bytes);
@@ -401,7 +401,7 @@ static void alloc_fetch_back(lochi_pool *pool, const loch_request *request, cons
         const pool_segment_size size = {
             .needed = dry->given[i], .wished = dry->given[i], .alignment = pool->cell_bytes};
         lochi_lock_take(&pool->lock);
-        pool->fetches++;
+        pool->source.fetches++;
         lochi_lock_drop(&pool->lock);
         status = alloc_fetch_segment(pool, &size, request->stream, LOCH_ALLOC_NO_RETRY);
     }
@@ -428,9 +428,9 @@ static bool alloc_wait_for_fetch(lochi_pool *pool, uint64_t fetched, bool may_wa
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += ALLOC_PATIENCE_S;
     lochi_lock_take(&pool->lock);
-    while (pool->fetched == fetched && pool->fetches && may_wait)
-        if (!lochi_lock_wait_until(&pool->lock, &pool->has_fetched, &until)) break;
-    const bool has_come = pool->fetched != fetched;
+    while (pool->source.fetched == fetched && pool->source.fetches && may_wait)
+        if (!lochi_lock_wait_until(&pool->lock, &pool->source.has_fetched, &until)) break;
+    const bool has_come = pool->source.fetched != fetched;
     lochi_lock_drop(&pool->lock);
     return has_come;
 }
@@ -452,13 +452,13 @@ static LOCHI_RARE loch_status alloc_from_source(lochi_pool *pool, const loch_req
         dry.missing_bytes = dry.status != LOCH_OK ? loch_error_get()->missing_bytes : 0;
         if (alloc_is_short(dry.status)) dry.status = LOCH_E_DEVICE_MEMORY; /* not a limit of this pool */
         lochi_lock_take(&pool->lock);
-        const uint64_t released = pool->handles_released, fetched = pool->fetched;
+        const uint64_t released = pool->counts.handles_released, fetched = pool->source.fetched;
         lochi_lock_drop(&pool->lock);
         lochi_error_restore(&saved);
         status = alloc_try(pool, request, false, dry.status != LOCH_OK ? &dry : NULL, out);
         if (dry.status == LOCH_OK || !alloc_is_short(status)) continue;
         lochi_lock_take(&pool->lock);
-        const bool has_given = pool->handles_released != released;
+        const bool has_given = pool->counts.handles_released != released;
         lochi_lock_drop(&pool->lock);
         if (has_given || !may_retry)
             status = POOL_NEEDS_SEGMENT;
@@ -478,7 +478,7 @@ loch_status lochi_pool_alloc_again(lochi_pool *pool, const loch_request *request
         status = alloc_try(pool, request, true, NULL, out);
         if (has_source && status == POOL_NEEDS_SEGMENT) status = alloc_from_source(pool, request, out);
     }
-    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
+    if (status != LOCH_OK) lochi_failure_count(&pool->counts.failures);
     return status;
 }
 

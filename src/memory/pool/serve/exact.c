@@ -23,10 +23,10 @@
 static pool_block *exact_find(const lochi_pool *pool, uintptr_t address)
 {
     const pool_handle *handle = lochi_pool_find_handle(pool, address);
-    if (pool->is_virtual ? address - pool->base >= pool->span
-                         : !handle || address < handle->at || address >= handle->at + handle->bytes)
+    if (pool->policy.is_virtual ? address - pool->base >= pool->span
+                                : !handle || address < handle->at || address >= handle->at + handle->bytes)
         return NULL;
-    pool_block *block = lochi_pool_find_before(pool, pool->is_virtual ? pool->first : handle->first, address);
+    pool_block *block = lochi_pool_find_before(pool, pool->policy.is_virtual ? pool->first : handle->first, address);
     while (block && block->start + block->bytes <= address)
         block = block->behind;
     return block;
@@ -90,7 +90,7 @@ static loch_status exact_take(lochi_pool *pool, const pool_want *want, pool_bloc
     bool is_bare;
     LOCH_TRY_RETURN(exact_look(pool, want, &block, &is_bare));
     if (is_bare) LOCH_TRY_RETURN(exact_supply(pool, want, &block));
-    if (pool->is_unsplit && block->start != want->at)
+    if (pool->policy.is_unsplit && block->start != want->at)
         return LOCH_FAIL(INVALID, "no segment of pool \"%s\" starts at %p", loch_allocator_get_name(pool->allocator),
                          (void *)want->at);
     const uintptr_t end = want->at + want->bytes;

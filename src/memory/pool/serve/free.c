@@ -58,7 +58,7 @@ static void free_small(lochi_pool *pool, pool_cache *cache, const pool_found *fo
 /* Frees a block that no further stream uses. */
 static inline void free_whole(lochi_pool *pool, pool_cache *cache, pool_block *block)
 {
-    if (LOCHI_UNLIKELY(pool->is_wiped) && !lochi_pool_wipe_block(pool, block)) return;
+    if (LOCHI_UNLIKELY(pool->policy.is_wiped) && !lochi_pool_wipe_block(pool, block)) return;
     if (cache && cache->lane == block->lane && !block->is_piece && lochi_pool_cache_give_block(pool, cache, block))
         return;
     lochi_pool_put_block(pool, block);
@@ -96,7 +96,7 @@ static inline bool free_used(lochi_pool *pool, uintptr_t address)
         lochi_pool_count_free(pool, cache, requested, block->bytes);
     lochi_pool_hide_block(pool, block->start, block->bytes);
     lochi_pool_set_id(block, 0);
-    free_whole(pool, pool->naps ? NULL : cache, block); /* threads do not cache memory that is asleep */
+    free_whole(pool, pool->sleep.naps ? NULL : cache, block); /* threads do not cache memory that is asleep */
     return true;
 }
 
@@ -130,7 +130,7 @@ static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, lo
         pool_cache *cache = lochi_pool_cache(pool, found.block->lane);
         lochi_pool_count_free(pool, cache, found.requested, found.allocated);
         lochi_pool_count_tag(pool, found.tag, found.requested, -1);
-        if (pool->naps) cache = NULL; /* threads do not cache memory that is asleep */
+        if (pool->sleep.naps) cache = NULL; /* threads do not cache memory that is asleep */
         if (found.word)
             free_small(pool, cache, &found, (uintptr_t)address);
         else
@@ -168,7 +168,7 @@ loch_status lochi_pool_record_use(void *self, void *address, loch_stream *stream
     pool_found found;
     loch_status status = lochi_pool_find_live(pool, address, &found);
     /* Nothing waits for a stream if queued work is done at once. */
-    pool_lane *lane = status == LOCH_OK && !pool->is_at_once ? lochi_pool_lane(pool, stream, &status) : NULL;
+    pool_lane *lane = status == LOCH_OK && !pool->policy.is_at_once ? lochi_pool_lane(pool, stream, &status) : NULL;
     if (lane && lane != found.block->lane && lane->done != UINT64_MAX) {
         status = lochi_pool_note_use(pool, (uintptr_t)address, lane);
         if (status == LOCH_OK) lochi_pool_set_elsewhere(&found);

@@ -119,7 +119,7 @@ static void ladder_poll(lochi_pool *pool)
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         const uint64_t done = lane->done;
         if (lane->marks_count) lochi_pool_poll(pool, lane);
-        pool->has_freed |= lane->done != done;
+        pool->cap.has_freed |= lane->done != done;
     }
 }
 
@@ -164,7 +164,7 @@ static pool_block *ladder_join_lanes(lochi_pool *pool, const pool_want *want, lo
 static pool_block *ladder_cut(lochi_pool *pool, const pool_want *want, const pool_supplied *new, loch_status *status)
 {
     if (*status != LOCH_OK) return NULL;
-    if (pool->is_virtual) {
+    if (pool->policy.is_virtual) {
         *status = lochi_pool_cut(pool, new->block, new->at, want->bytes);
         if (*status != LOCH_OK) return NULL;
         return new->block->start == new->at ? new->block : new->block->behind;
@@ -203,7 +203,7 @@ pool_block *lochi_pool_improve(lochi_pool *pool, const pool_want *want, loch_sta
     ladder_poll(pool);
     pool_block *block =
         pool->is_exact ? ladder_try_supply(pool, want, POOL_CREATED, status) : ladder_move(pool, want, status);
-    if (pool->search_map == lochi_pool_count_changes(pool)) lochi_pool_miss(pool);
+    if (pool->search.map == lochi_pool_count_changes(pool)) lochi_pool_miss(pool);
     return block;
 }
 
@@ -224,7 +224,7 @@ static pool_block *ladder_wait_on_device(lochi_pool *pool, const pool_want *want
 static pool_block *ladder_wait_if_much(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     const size_t held = pool->used - pool->waiting_bytes + want->bytes;
-    if (!pool->lanes->next || pool->reserved + pool->asleep_bytes + want->bytes <= held + held / LADDER_WAIT_PART)
+    if (!pool->lanes->next || pool->reserved + pool->sleep.bytes + want->bytes <= held + held / LADDER_WAIT_PART)
         return NULL;
     pool_block *block = ladder_wait_on_device(pool, want, status);
     return !block && *status == LOCH_OK ? ladder_move(pool, want, status) : block;
@@ -250,14 +250,14 @@ static size_t ladder_make_way(lochi_pool *pool, const pool_want *want, pool_give
 {
     lochi_pool_look_at_room(pool, want->bytes);
     const size_t room = lochi_pool_find_room(pool), left = room == SIZE_MAX ? 0 : room;
-    const size_t slack = want->alignment > pool->step_bytes && !pool->is_virtual ? want->alignment : 0;
+    const size_t slack = want->alignment > pool->step_bytes && !pool->policy.is_virtual ? want->alignment : 0;
     const size_t needed = (want->bytes + slack + pool->step_bytes - 1) / pool->step_bytes * pool->step_bytes;
-    const bool is_known = room != SIZE_MAX && (pool->has_room || lochi_pool_find_limit_room(pool) < needed);
+    const bool is_known = room != SIZE_MAX && (pool->policy.can_ask_room || lochi_pool_find_limit_room(pool) < needed);
     if (is_known && lochi_pool_count_idle(pool, true) + left < needed) return 0;
-    if (pool->dry_missing && lochi_pool_count_idle(pool, true) < pool->dry_missing) return 0;
+    if (pool->source.dry_missing && lochi_pool_count_idle(pool, true) < pool->source.dry_missing) return 0;
     /* Up to a handle more at each end, if there is so much: free memory beside the request may be in use in part, and a
      * driver that aligns less gives a cell more. */
-    const size_t more = pool->is_virtual || pool->is_exact ? pool->step_bytes : pool->cell_bytes;
+    const size_t more = pool->policy.is_virtual || pool->is_exact ? pool->step_bytes : pool->cell_bytes;
     const size_t wished = needed + 2 * more;
     return lochi_pool_give_back(pool, is_known && wished > left ? wished - left : wished, given);
 }
@@ -303,13 +303,13 @@ static pool_block *ladder_wait_on_host(lochi_pool *pool, const pool_want *want, 
 static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, pool_goal goal, size_t bytes,
                                       loch_status *status)
 {
-    const uint64_t moves = pool->moves;
+    const uint64_t moves = pool->moving.moves;
     *status = lochi_pool_compact(pool, want->lane, goal, bytes);
     if (*status != LOCH_OK) return NULL;
     pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
     if (!block && *status == LOCH_OK) block = ladder_remake(pool, want, status);
-    if (block || pool->moves == moves || (*status != LOCH_OK && !ladder_is_short(*status))) return block;
+    if (block || pool->moving.moves == moves || (*status != LOCH_OK && !ladder_is_short(*status))) return block;
     *status = LOCH_OK;
     block = ladder_wait_on_host(pool, want, status);
     return !block && *status == LOCH_OK ? ladder_remake(pool, want, status) : block;
@@ -319,7 +319,7 @@ static pool_block *ladder_compact_for(lochi_pool *pool, const pool_want *want, p
  * compacts for the whole request. */
 static pool_block *ladder_compact(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    if (!pool->movable_bytes || want->lane->capture) return NULL;
+    if (!pool->moving.bytes || want->lane->capture) return NULL;
     const size_t all = want->bytes + (want->alignment > POOL_UNIT ? want->alignment : 0);
     size_t more = pool->limit > pool->reserved ? pool->limit - pool->reserved : 0;
     more -= more % pool->step_bytes; /* less than a granule cannot be created */

@@ -62,7 +62,7 @@ static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t byte
         LOCH_TRY_RETURN(resize_extend(pool, block, rounded - block->bytes));
     else if (rounded < block->bytes)
         resize_shorten(pool, block, rounded);
-    if (pool->checker) lochi_poison_resize(pool, block->start, before, bytes, block->bytes);
+    if (pool->policy.checker) lochi_poison_resize(pool, block->start, before, bytes, block->bytes);
     lochi_pool_set_requested(block, bytes);
     return LOCH_OK;
 }
@@ -74,7 +74,7 @@ static loch_status resize_small(lochi_pool *pool, const pool_found *found, uintp
         return LOCH_E_UNSUPPORTED;
     atomic_fetch_and_explicit(found->word, ~POOL_WORD_FROZEN, memory_order_relaxed);
     atomic_fetch_add_explicit(found->word, (uint32_t)(bytes - found->requested), memory_order_relaxed);
-    if (pool->checker) lochi_poison_resize(pool, address, found->requested, bytes, found->allocated);
+    if (pool->policy.checker) lochi_poison_resize(pool, address, found->requested, bytes, found->allocated);
     return LOCH_OK;
 }
 
@@ -84,7 +84,8 @@ static loch_status resize_found(lochi_pool *pool, const pool_found *found, void 
 {
     pool_block *block = found->block;
     const bool is_growable = !found->word && lochi_pool_state(block) == POOL_GROWABLE;
-    if (pool->is_asleep || lochi_pool_sleeps_at(pool, block->start, block->bytes)) return lochi_pool_refuse_at(address);
+    if (pool->sleep.is_asleep || lochi_pool_sleeps_at(pool, block->start, block->bytes))
+        return lochi_pool_refuse_at(address);
     if (found->word)
         LOCH_TRY_RETURN(resize_small(pool, found, (uintptr_t)address, bytes));
     else if (is_growable)
@@ -94,7 +95,7 @@ static loch_status resize_found(lochi_pool *pool, const pool_found *found, void 
     *allocated = found->word ? found->allocated : is_growable ? block->committed : block->bytes;
     lochi_pool_count_change(pool, lochi_pool_cache(pool, block->lane), (int64_t)bytes - (int64_t)found->requested,
                             (int64_t)*allocated - (int64_t)found->allocated);
-    if (bytes > pool->largest && bytes > found->requested) pool->largest = bytes;
+    if (bytes > pool->counts.largest && bytes > found->requested) pool->counts.largest = bytes;
     lochi_pool_count_tag(pool, found->tag, found->requested, -1);
     lochi_pool_count_tag(pool, found->tag, bytes, 1);
     return LOCH_OK;
@@ -104,7 +105,7 @@ static loch_status resize_try(lochi_pool *pool, void *address, size_t bytes, siz
 {
     lochi_lock_take(&pool->lock);
     pool_found found;
-    pool->retries += is_retry;
+    pool->counts.retries += is_retry;
     loch_status status = lochi_pool_find_live(pool, address, &found);
     bool is_dropped = false;
     if (status == LOCH_OK && lochi_pool_state(found.block) == POOL_GROWABLE)
@@ -129,7 +130,7 @@ static loch_status resize_again(lochi_pool *pool, void *address, size_t bytes, l
         if (is_short && !pool->range) gone += lochi_pool_ask_siblings(pool, more, status);
     }
     if (gone) status = resize_try(pool, address, bytes, allocated, true);
-    if (status != LOCH_OK) lochi_failure_count(&pool->failures);
+    if (status != LOCH_OK) lochi_failure_count(&pool->counts.failures);
     return status;
 }
 

@@ -79,6 +79,6 @@ void lochi_nap_destroy_all(pool_nap *nap)
 
 void lochi_pool_close_naps(lochi_pool *pool)
 {
-    lochi_nap_destroy_all(pool->naps);
-    pool->naps = NULL;
+    lochi_nap_destroy_all(pool->sleep.naps);
+    pool->sleep.naps = NULL;
 }

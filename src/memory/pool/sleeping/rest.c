@@ -80,11 +80,11 @@ pool_block *lochi_rest_release(lochi_pool *pool, pool_block *block, bool is_gone
         at = lochi_pool_find_end(pool, lochi_pool_find_handle(pool, at), at);
     if (at < end) lochi_pool_split(pool, block, at);
     if (is_asleep && !is_gone) return block;
-    pool->dormant_bytes -= block->bytes;
+    pool->sleep.dormant_bytes -= block->bytes;
     if (is_asleep) return lochi_pool_make_bare(pool, block);
     lochi_pool_hide(pool, block->start, block->bytes);
     if (lochi_pool_wipe_block(pool, block)) /* blocks freed during the sleep were not wiped */
-        return lochi_pool_make_free(pool, block, pool->is_wiped ? block->lane->epoch : 0);
+        return lochi_pool_make_free(pool, block, pool->policy.is_wiped ? block->lane->epoch : 0);
     pool->used += block->bytes;
     return block;
 }
@@ -132,7 +132,7 @@ static void rest_paint_block(const lochi_pool *pool, const pool_block *block)
 void lochi_rest_paint(const lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    for (pool_block *block = NULL; pool->checker && (block = lochi_pool_next_block(pool, block));)
+    for (pool_block *block = NULL; pool->policy.checker && (block = lochi_pool_next_block(pool, block));)
         if (!lochi_pool_sleeps_at(pool, block->start, block->bytes)) rest_paint_block(pool, block);
 }
 

@@ -150,17 +150,17 @@ static void sleep_close(lochi_pool *pool, pool_nap *nap)
         handle->nap = nap;
         lochi_pool_show(pool, handle->at, handle->bytes);
     }
-    nap->next = pool->naps;
-    pool->naps = nap;
-    pool->is_asleep |= !nap->tag;
+    nap->next = pool->sleep.naps;
+    pool->sleep.naps = nap;
+    pool->sleep.is_asleep |= !nap->tag;
     sleep_hide_blocks(pool);
 }
 
 /* Undoes sleep_close. Uses the records that were set aside. */
 static void sleep_reopen(lochi_pool *pool, const pool_nap *nap)
 {
-    pool->naps = nap->next;
-    if (!nap->tag) pool->is_asleep = false;
+    pool->sleep.naps = nap->next;
+    if (!nap->tag) pool->sleep.is_asleep = false;
     for (pool_handle *handle = pool->handles; handle; handle = handle->next) {
         if (handle->nap != nap) continue;
         handle->rest = POOL_AWAKE;
@@ -176,7 +176,7 @@ static void sleep_reopen(lochi_pool *pool, const pool_nap *nap)
 /* Returns E_BUSY if something that is to sleep is asleep already. */
 static loch_status sleep_check(const lochi_pool *pool, loch_tag tag)
 {
-    for (const pool_nap *nap = pool->naps; nap; nap = nap->next)
+    for (const pool_nap *nap = pool->sleep.naps; nap; nap = nap->next)
         if (!nap->tag || nap->tag == tag)
             return LOCH_FAIL(BUSY, "pool \"%s\" is asleep already%s", loch_allocator_get_name(pool->allocator),
                              nap->tag ? " for this tag" : "");
@@ -205,7 +205,7 @@ static loch_status sleep_calm(lochi_pool *pool)
     LOCH_TRY_RETURN(lochi_pool_mend_all(pool, lane));
     lochi_pool_trim(pool, 0);
     LOCH_TRY_RETURN(sleep_wait(pool));
-    if (pool->waiting || pool->fading) lochi_pool_trim(pool, 0);
+    if (pool->waiting || pool->fading.first) lochi_pool_trim(pool, 0);
     return LOCH_OK;
 }
 
@@ -219,14 +219,14 @@ static void sleep_note_drop(lochi_pool *pool, const pool_nap *nap)
     if (nap->keep.contents != LOCH_SLEEP_DROP) return;
     for (size_t i = 0; i < POOL_DROPS; i++)
         if (!nap->tag || i == nap->tag % POOL_DROPS)
-            atomic_fetch_add_explicit(&pool->drops[i], 1, memory_order_release);
+            atomic_fetch_add_explicit(&pool->sleep.drops[i], 1, memory_order_release);
     atomic_fetch_add_explicit(&sleep_all_drops, 1, memory_order_release);
 }
 
 uint64_t lochi_pool_count_drops(loch_allocator *allocator, loch_tag tag)
 {
     lochi_pool *pool = lochi_pool_of(allocator);
-    return pool ? atomic_load_explicit(&pool->drops[tag % POOL_DROPS], memory_order_acquire) : 0;
+    return pool ? atomic_load_explicit(&pool->sleep.drops[tag % POOL_DROPS], memory_order_acquire) : 0;
 }
 
 uint64_t lochi_pool_count_all_drops(void)
@@ -252,9 +252,9 @@ static loch_status sleep_save(lochi_pool *pool, pool_nap *nap, pool_stage *stage
 {
     if (pool->is_shared) /* other threads may have freed memory there since the last wait */
         LOCH_TRY_RETURN(sleep_wait(pool));
-    if (!pool->checker) lochi_pool_go_outside(pool);
+    if (!pool->policy.checker) lochi_pool_go_outside(pool);
     const loch_status status = lochi_nap_save(nap, stage);
-    if (!pool->checker) lochi_pool_come_back(pool);
+    if (!pool->policy.checker) lochi_pool_come_back(pool);
     return status == LOCH_OK ? sleep_lay_down(pool, nap) : status;
 }
 
@@ -280,7 +280,7 @@ static loch_status sleep_try(lochi_pool *pool, pool_nap *nap, pool_stage *stage,
     lochi_rest_put_aside_back(pool, aside);
     if (*is_done)
         sleep_note_drop(pool, nap);
-    else if (pool->naps == nap)
+    else if (pool->sleep.naps == nap)
         sleep_reopen(pool, nap);
 fail:
     sleep_unchoose(pool);
@@ -294,7 +294,7 @@ static loch_status sleep_locked(lochi_pool *pool, pool_nap *nap, pool_stage *sta
     lochi_pool_take_locks(pool);
     lochi_pool_stop(pool);
     const size_t before = pool->reserved;
-    const bool is_first = !pool->naps;
+    const bool is_first = !pool->sleep.naps;
     const loch_status status = sleep_try(pool, nap, stage, is_done);
     *released += before - pool->reserved;
     if (!*is_done || !is_first) lochi_pool_go(pool);
@@ -317,7 +317,7 @@ static loch_status sleep_read_options(const lochi_pool *pool, const loch_sleep_o
                          out->path ? "path" : "allocator");
     if (out->allocator && !(loch_allocator_get_attributes(out->allocator).bits & LOCH_ATTRIBUTE_ON_HOST))
         return LOCH_FAIL(INVALID, "\"%s\" does not hand out host memory", loch_allocator_get_name(out->allocator));
-    if (!pool->is_virtual)
+    if (!pool->policy.is_virtual)
         return LOCH_FAIL(UNSUPPORTED,
                          "pool \"%s\" has no virtual memory: it cannot give memory back and keep the addresses",
                          loch_allocator_get_name(pool->allocator));
@@ -344,7 +344,7 @@ loch_status loch_pool_sleep(loch_allocator *pool, const loch_sleep_options *opti
     if (status == LOCH_OK && nap->keep.allocator && lochi_pool_of(nap->keep.allocator) == self)
         status = LOCH_FAIL(INVALID, "pool \"%s\" cannot keep its contents in itself", loch_allocator_get_name(pool));
     if (status == LOCH_OK && nap->keep.is_staged) status = lochi_stage_open(&stage, self->device);
-    nap->keep.is_wiped = stage.is_wiped = self->is_wiped;
+    nap->keep.is_wiped = stage.is_wiped = self->policy.is_wiped;
     for (int i = 0; status == LOCH_OK && !is_done && i < SLEEP_TRIES; i++) {
         status = lochi_keep_grow(&nap->keep, nap->bytes);
         if (status == LOCH_OK) status = sleep_locked(self, nap, &stage, &gone, &is_done);

@@ -50,11 +50,11 @@ static loch_status wake_flush(lochi_pool *pool, wake_run *run, pool_stage *stage
     const wake_run whole = *run;
     run->bytes = 0;
     if (!whole.bytes) return LOCH_OK;
-    if (!pool->checker) lochi_pool_go_outside(pool);
+    if (!pool->policy.checker) lochi_pool_go_outside(pool);
     const loch_status status =
         whole.is_filled ? lochi_fill_own(pool->default_stream, (void *)whole.start, whole.bytes, whole.fill)
                         : lochi_keep_restore(&whole.nap->keep, stage, whole.start, whole.bytes, whole.offset);
-    if (!pool->checker) lochi_pool_come_back(pool);
+    if (!pool->policy.checker) lochi_pool_come_back(pool);
     return status;
 }
 
@@ -79,7 +79,7 @@ static loch_status wake_add(lochi_pool *pool, wake_run *run, const wake_part *pa
 
 static loch_status wake_get_up_rest(lochi_pool *pool)
 {
-    for (pool_handle *handle = pool->asleep, *next; handle; handle = next) {
+    for (pool_handle *handle = pool->sleep.handles, *next; handle; handle = next) {
         next = handle->next;
         if (handle->rest == POOL_WANTED) LOCH_TRY_RETURN(lochi_pool_get_up(pool, handle));
     }
@@ -158,7 +158,7 @@ static void wake_undo(lochi_pool *pool)
             LOCHI_LOG(WARNING, "a sleeping block keeps its memory, because it cannot be unmapped: %s",
                       loch_error_get()->sentence);
     }
-    for (pool_handle *handle = pool->asleep; handle; handle = handle->next)
+    for (pool_handle *handle = pool->sleep.handles; handle; handle = handle->next)
         handle->rest = POOL_ASLEEP;
     lochi_error_restore(&saved);
 }
@@ -191,7 +191,7 @@ static bool wake_may_join(const lochi_pool *pool, const pool_handle *handle, con
     if (handle->nap != next->nap || handle->at + handle->bytes != next->at) return false;
     if (lochi_pool_state(block) == POOL_GROWABLE) return false; /* it shrinks by handles */
     if (handle->at >= block->start && end <= block->start + block->bytes) return bytes <= WAKE_HANDLE;
-    return !pool->is_whole && bytes <= WAKE_CELLS * pool->cell_bytes && wake_are_alike(first, end);
+    return !pool->policy.is_whole && bytes <= WAKE_CELLS * pool->cell_bytes && wake_are_alike(first, end);
 }
 
 /* Joins neighbouring handles that are about to get memory, so that the wake makes fewer driver calls. A program that
@@ -231,7 +231,7 @@ static loch_status wake_prepare(lochi_pool *pool, wake_list *list, pool_block **
          handle = handle->next) /* handles that a failed wake left mapped */
         if (handle->rest == POOL_ASLEEP) handle->rest = POOL_WANTED;
     wake_join(pool);
-    for (const pool_handle *handle = pool->asleep; handle; handle = handle->next)
+    for (const pool_handle *handle = pool->sleep.handles; handle; handle = handle->next)
         forgotten += handle->rest == POOL_ASLEEP;
     LOCH_TRY_RETURN(wake_find_parts(pool, list));
     return lochi_rest_set_aside(pool, forgotten, aside);
@@ -241,8 +241,8 @@ static loch_status wake_prepare(lochi_pool *pool, wake_list *list, pool_block **
 static void wake_finish(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
-    pool->naps = NULL;
-    pool->is_asleep = false;
+    pool->sleep.naps = NULL;
+    pool->sleep.is_asleep = false;
     for (pool_handle *handle = pool->handles; handle; handle = handle->next) {
         handle->rest = POOL_AWAKE;
         handle->nap = NULL;
@@ -251,9 +251,9 @@ static void wake_finish(lochi_pool *pool)
         if (lochi_pool_state(block) == POOL_DORMANT) block = lochi_rest_release(pool, block, true);
         if (lochi_pool_state(block) == POOL_SLAB) lochi_pool_slab_wake(block->slab);
     }
-    while (pool->asleep) {
-        lochi_pool_set_cells(pool, pool->asleep->at, pool->asleep->bytes, NULL);
-        lochi_pool_forget_asleep(pool, pool->asleep);
+    while (pool->sleep.handles) {
+        lochi_pool_set_cells(pool, pool->sleep.handles->at, pool->sleep.handles->bytes, NULL);
+        lochi_pool_forget_asleep(pool, pool->sleep.handles);
     }
     lochi_rest_paint(pool);
     lochi_pool_protect_again(pool);
@@ -263,7 +263,7 @@ static void wake_finish(lochi_pool *pool)
 static bool wake_needs_stage(const lochi_pool *pool)
 {
     bool is_needed = false;
-    for (const pool_nap *nap = pool->naps; nap; nap = nap->next)
+    for (const pool_nap *nap = pool->sleep.naps; nap; nap = nap->next)
         is_needed |= nap->keep.is_staged;
     return is_needed;
 }
@@ -276,7 +276,7 @@ static loch_status wake_try(lochi_pool *pool, pool_stage *stage, size_t *restore
     pool_block *aside = NULL;
     loch_status status;
     *restored = 0;
-    for (const pool_nap *nap = pool->naps; nap; nap = nap->next)
+    for (const pool_nap *nap = pool->sleep.naps; nap; nap = nap->next)
         LOCH_TRY_RETURN(lochi_keep_check(&nap->keep));
     status = wake_prepare(pool, &list, &aside);
     if (status == LOCH_OK) status = wake_restore(pool, &list, stage, restored);
@@ -287,7 +287,7 @@ static loch_status wake_try(lochi_pool *pool, pool_stage *stage, size_t *restore
         *restored = 0;
         return status;
     }
-    *done = pool->naps;
+    *done = pool->sleep.naps;
     wake_finish(pool);
     return LOCH_OK;
 }
@@ -299,7 +299,7 @@ static loch_status wake_locked(lochi_pool *pool, pool_stage *stage, size_t *rest
     loch_status status = LOCH_OK;
     lochi_pool_take_locks(pool);
     *needs_stage = wake_needs_stage(pool) && !stage->memory;
-    if (!*needs_stage && pool->naps) status = wake_try(pool, stage, restored, &done);
+    if (!*needs_stage && pool->sleep.naps) status = wake_try(pool, stage, restored, &done);
     lochi_pool_drop_locks(pool);
     lochi_nap_destroy_all(done);
     return status;
@@ -312,7 +312,7 @@ static loch_status wake_once(lochi_pool *pool, size_t *restored)
     loch_status status = wake_locked(pool, &stage, restored, &needs_stage);
     if (status != LOCH_OK || !needs_stage) return status;
     LOCH_TRY_RETURN(lochi_stage_open(&stage, pool->device));
-    stage.is_wiped = pool->is_wiped;
+    stage.is_wiped = pool->policy.is_wiped;
     status = wake_locked(pool, &stage, restored, &needs_stage);
     lochi_stage_close(&stage);
     return status;
@@ -324,7 +324,7 @@ static size_t wake_make_room(lochi_pool *pool, loch_status why)
     const loch_error saved = lochi_error_save();
     lochi_pool_take_locks(pool);
     size_t gone = lochi_pool_trim(pool, 0);
-    const size_t asleep = pool->asleep_bytes;
+    const size_t asleep = pool->sleep.bytes;
     lochi_pool_drop_locks(pool);
     if (why == LOCH_E_LIMIT || pool->is_related) gone += lochi_pool_ask_family(pool, asleep, false);
     if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool, asleep, why);

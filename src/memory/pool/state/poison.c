@@ -33,7 +33,7 @@ pool_checker lochi_pool_find_checker(bool is_host)
 
 void lochi_poison_hide(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-    if (pool->checker == POOL_CHECKER_ASAN) {
+    if (pool->policy.checker == POOL_CHECKER_ASAN) {
         __asan_poison_memory_region((void *)start, bytes);
         return;
     }
@@ -44,7 +44,7 @@ void lochi_poison_hide(const lochi_pool *pool, uintptr_t start, size_t bytes)
 
 void lochi_poison_show(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-    if (pool->checker == POOL_CHECKER_ASAN) {
+    if (pool->policy.checker == POOL_CHECKER_ASAN) {
         __asan_unpoison_memory_region((void *)start, bytes);
         return;
     }
@@ -55,7 +55,7 @@ void lochi_poison_show(const lochi_pool *pool, uintptr_t start, size_t bytes)
 
 void lochi_poison_hand_out(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-    if (pool->checker == POOL_CHECKER_ASAN) {
+    if (pool->policy.checker == POOL_CHECKER_ASAN) {
         __asan_unpoison_memory_region((void *)start, bytes);
         return;
     }
@@ -67,14 +67,14 @@ void lochi_poison_hand_out(const lochi_pool *pool, uintptr_t start, size_t bytes
 void lochi_poison_take_back(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
 #if defined(POISON_HAS_VALGRIND)
-    if (pool->checker == POOL_CHECKER_VALGRIND) VALGRIND_FREELIKE_BLOCK(start, 0);
+    if (pool->policy.checker == POOL_CHECKER_VALGRIND) VALGRIND_FREELIKE_BLOCK(start, 0);
 #endif
     lochi_poison_hide(pool, start, bytes);
 }
 
 void lochi_poison_resize(const lochi_pool *pool, uintptr_t start, size_t old_bytes, size_t bytes, size_t allocated)
 {
-    if (pool->checker == POOL_CHECKER_ASAN) {
+    if (pool->policy.checker == POOL_CHECKER_ASAN) {
         __asan_poison_memory_region((void *)start, allocated);
         __asan_unpoison_memory_region((void *)start, bytes);
         return;
@@ -88,7 +88,7 @@ void lochi_poison_resize(const lochi_pool *pool, uintptr_t start, size_t old_byt
 /* Tells memcheck that a block moved with its contents. */
 void lochi_poison_move(const lochi_pool *pool, uintptr_t from, uintptr_t to, size_t bytes)
 {
-    if (pool->checker == POOL_CHECKER_ASAN) return; /* the caller hides the old place and shows the new one */
+    if (pool->policy.checker == POOL_CHECKER_ASAN) return; /* the caller hides the old place and shows the new one */
     (void)from, (void)to, (void)bytes;
 #if defined(POISON_HAS_VALGRIND)
     VALGRIND_FREELIKE_BLOCK(from, 0);

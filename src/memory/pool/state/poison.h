@@ -19,22 +19,22 @@ void lochi_poison_move(const lochi_pool *pool, uintptr_t from, uintptr_t to, siz
 /* Marks memory as not to be touched. */
 static inline void lochi_pool_hide(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-    if (LOCHI_UNLIKELY(pool->checker != POOL_CHECKER_NONE)) lochi_poison_hide(pool, start, bytes);
+    if (LOCHI_UNLIKELY(pool->policy.checker != POOL_CHECKER_NONE)) lochi_poison_hide(pool, start, bytes);
 }
 /* Marks memory as valid, with contents. */
 static inline void lochi_pool_show(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-    if (LOCHI_UNLIKELY(pool->checker != POOL_CHECKER_NONE)) lochi_poison_show(pool, start, bytes);
+    if (LOCHI_UNLIKELY(pool->policy.checker != POOL_CHECKER_NONE)) lochi_poison_show(pool, start, bytes);
 }
 /* Marks a block of `bytes` as handed out. */
 static inline void lochi_pool_show_block(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-    if (LOCHI_UNLIKELY(pool->checker != POOL_CHECKER_NONE)) lochi_poison_hand_out(pool, start, bytes);
+    if (LOCHI_UNLIKELY(pool->policy.checker != POOL_CHECKER_NONE)) lochi_poison_hand_out(pool, start, bytes);
 }
 /* Marks a block as freed, with all of its memory. */
 static inline void lochi_pool_hide_block(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
-    if (LOCHI_UNLIKELY(pool->checker != POOL_CHECKER_NONE)) lochi_poison_take_back(pool, start, bytes);
+    if (LOCHI_UNLIKELY(pool->policy.checker != POOL_CHECKER_NONE)) lochi_poison_take_back(pool, start, bytes);
 }
 
 #endif

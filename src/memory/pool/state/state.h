@@ -4,6 +4,7 @@
 #define LOCHI_POOL_STATE_H
 
 #include "memory/pool/state/annexes.h"
+#include "memory/pool/state/features.h"
 #include "memory/pool/state/idle_list.h"
 #include "memory/pool/state/outside.h"
 #include "memory/pool/state/poison.h"

@@ -51,6 +51,7 @@
 #include "device/ranges.h"
 #include "memory/allocator.h"
 #include "memory/pool/state/annexes.h"
+#include "memory/pool/state/features.h"
 #include "memory/pool/state/idle_list.h"
 #include <loch/child.h>
 #include <loch/moving.h>
@@ -74,7 +75,6 @@ typedef struct lochi_pool lochi_pool;
 #define POOL_BINS 1152                   /* 32 for each power of two */
 #define POOL_START_LEVELS 6              /* of 64 bits a word: enough for 2^36 pages */
 #define POOL_CHUNK_SHIFT 10
-#define POOL_DROPS 32 /* counters of sleeps that dropped contents; tags share them */
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
 #define POOL_WHOLE_BIG ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: larger blocks are big */
 #define POOL_ALIGNMENT_MAX ((size_t)1 << 40)
@@ -385,19 +385,11 @@ struct lochi_pool {
     /* Read by every call. */
     uintptr_t base; /* of the reservation; 0 with raw segments */
     size_t span;
-    unsigned cell_shift;
-    bool is_virtual;
-    bool is_exact;   /* pinned memory, and the driver aligns: segments have the sizes of requests (supply.c) */
-    uint8_t checker; /* pool_checker */
-    bool is_watched; /* the driver is asked whether streams are captured */
-    bool is_asking;  /* at every allocation, too */
-    bool is_at_once; /* queued work is done at once: all streams share one lane */
-    bool is_host;    /* and the memory is the host's: memset and memcpy do for fills and copies */
-    bool is_whole, is_unsplit; /* blocks are handed out whole; and each is a segment of its own */
-    bool is_capped;            /* free memory has a cap, or the headroom lacks: threads cache no large blocks */
-    bool is_unwaiting;         /* no stream waits for another one on the device */
-    bool is_shared;            /* several threads have used it; written with the gate stopped */
-    uint32_t cache_slot;       /* of the first thread, plus 1 */
+    pool_policy policy;
+    bool is_exact;       /* pinned memory, and the driver aligns: segments have the sizes of requests (supply.c) */
+    bool is_capped;      /* free memory has a cap, or the headroom lacks: threads cache no large blocks */
+    bool is_shared;      /* several threads have used it; written with the gate stopped */
+    uint32_t cache_slot; /* of the first thread, plus 1 */
     loch_stream *default_stream;
     _Atomic uintptr_t *pages;                    /* of a reservation: the table of pages */
     _Atomic uint64_t *starts[POOL_START_LEVELS]; /* bits of the groups of pages with an entry, by level (bounds.c) */
@@ -427,6 +419,8 @@ struct lochi_pool {
     unsigned waiters;               /* threads that wait for memory, counted in the gate */
     bool is_forked;                 /* its device did not survive a fork: nothing is handed out */
     bool is_of_graphs;              /* LOCH_POOL_CAPTURES_SHARED: all lanes have POOL_CAPTURE_SHARED */
+
+    /* These never change. */
     loch_device *device;
     loch_allocator *allocator;
     loch_memory_kind kind;
@@ -435,99 +429,54 @@ struct lochi_pool {
     size_t peers_count;
     size_t cell_bytes;
     size_t step_bytes, smallest; /* handles are multiples of the first (a cell; pinned: a page) and have the second */
+    void *range;                 /* LOCH_CHILD_RANGE: the parent's block, all of this pool's memory; otherwise NULL */
+
+    /* Blocks and lanes. */
     pool_lane *lanes;
-    pool_bins *bare;                  /* of the reservation; NULL before it is made, and with raw segments */
-    pool_block *fading, **fading_end; /* oldest first */
-    size_t fading_count, fading_bytes;
-    uint64_t plans;                         /* number of plans so far */
+    pool_bins *bare; /* of the reservation; NULL before it is made, and with raw segments */
+    pool_fading fading;
     pool_elsewhere *waiting, **waiting_end; /* oldest first */
-    pool_block *filled, *vacated, *held;    /* by a plan in progress: see lochi_pool_settle */
-    pool_block *first;                      /* of the reservation: the record stays with the lowest addresses */
-    pool_block *growables;                  /* list */
-    pool_annexes annexes;                   /* reservations of growable blocks */
-    bool has_shrunk;                        /* some of them have more memory than they need */
-    size_t big_idle;                        /* LOCH_POOL_WHOLE_BLOCKS: bytes of free pieces above 1 MiB */
-    pool_block *spare;                      /* unused records */
-    struct pool_records *records;
-    size_t records_count;
-    pool_handle *returned;        /* segments that go back to the source when the locks are dropped (source.c) */
-    loch_status dry;              /* why the source has no segment, while a request tries to do without one */
-    uint64_t dry_missing;         /* bytes that the source lacks then; 0: not known */
-    uint32_t fetches;             /* threads that are getting a segment from the source */
-    uint64_t fetched;             /* segments that came from the source */
-    pthread_cond_t has_fetched;   /* signalled when a thread has got a segment, or was refused one */
-    pool_handle *handles, *loose; /* mapped; unmapped */
-    size_t handles_count, loose_bytes;
-    size_t wide_from;      /* `reserved` from which more of the table of pages gets large pages */
-    pool_handle *asleep;   /* handles without memory */
-    struct pool_nap *naps; /* sleeps that were not woken, newest first */
-    bool is_asleep;        /* as a whole: nothing is handed out */
-    size_t asleep_bytes;   /* of handles without memory */
-    _Atomic uint32_t
-        drops[POOL_DROPS]; /* sleeps that dropped contents, by tag; written with the lock held; release and acquire */
-    size_t dormant_bytes;  /* of dormant blocks */
-    lochi_tree elsewhere;  /* pool_elsewhere, by address */
-    pool_mark *events;     /* unused events */
-    loch_event *awaited;   /* event that a thread waits for outside; NULL for none */
+    pool_underway underway;
+    pool_block *first;     /* of the reservation: the record stays with the lowest addresses */
+    pool_block *growables; /* list */
+    pool_annexes annexes;  /* reservations of growable blocks */
+    bool has_shrunk;       /* some of them have more memory than they need */
+    pool_stock records;
+    lochi_tree elsewhere; /* pool_elsewhere, by address */
+    pool_mark *events;    /* unused events */
+    loch_event *awaited;  /* event that a thread waits for outside; NULL for none */
     size_t events_count, events_capacity;
-    size_t limit, idle;
-    size_t headroom;      /* bytes of the device that idle memory of the pool leaves to others (headroom.c) */
-    size_t total;         /* bytes of the pool's kind of memory in all; 0: unknown, or from a source. Never changes */
-    size_t room;          /* bytes that the device has left, estimated; SIZE_MAX if that is unknown */
-    unsigned room_looks;  /* times that the estimate may still be used */
-    bool has_room;        /* the device can be asked how much it has left. Never changes */
-    bool is_small_capped; /* LOCH_POOL_WHOLE_BLOCKS: the preset's cap, which ignores free pieces above 1 MiB */
-    bool is_obedient;     /* has or had a cap, a limit, relatives or too little headroom: handles record when freed */
-    bool has_freed;       /* since the cap was last obeyed */
-    bool is_put_off;      /* memory was freed above the cap while another thread had the supply lock */
-    bool is_over;         /* above the cap, and a further look can help even without a free */
-    bool is_gate_held;    /* one count of `gate`: the next call gives back memory above the cap */
-    pool_idle_list idle_handles, idle_kept; /* candidates for going back; those under free pieces above 1 MiB */
-    size_t joined_bytes, pieces_freed; /* larger freed pieces stay pieces: 0 below the cap; those since the last join */
-    bool is_listed;                    /* the lists have all handles that were idle before the pool became obedient */
-    uint64_t idle_visits;              /* blocks visited to find idle handles, for tests */
-    size_t reserved, peak_reserved;
-    size_t used;                 /* in blocks that are handed out, cached by threads, or slabs */
-    size_t peak_used;            /* the peak of `used`, without bytes that wait for streams */
-    uint64_t spent_ns, since_ns; /* time of driver calls, and the start of that count (price.c) */
-    uint64_t handle_ns;          /* time for mapping one handle, averaged; 0 if it was never measured */
-    double passed_ns;            /* time since `since_ns`, when the price was last computed */
-    double price;                /* of mapping one handle, in bytes */
-    double extra;
-    size_t dear_bytes; /* while handles have fewer bytes on average, the price is too high for a search; 0: unknown */
-    unsigned price_looks;                /* times that the price may still be used */
-    uint64_t search_map;                 /* changes of mappings at the last search for a better place */
-    unsigned search_misses, search_rest; /* searches since then that changed none; requests that search no more */
-    size_t waiting_bytes, captured_bytes;
-    bool is_wiped;      /* LOCH_POOL_WIPE_FREED */
-    pool_block *dirty;  /* list of blocks that are freed, but not wiped yet */
-    size_t dirty_words; /* small blocks that are freed, but not wiped yet */
-    uint64_t last_id;
-    _Atomic uint64_t failures; /* failed requests; relaxed */
-    uint64_t retries;          /* after other pools gave memory back */
-    uint64_t allocs, largest;  /* of threads that share a slot */
-    uint64_t handles_created, handles_moved, handles_revived, handles_released, events_recorded, waits_on_device,
-        waits_on_host;
-    lochi_ledger *tags; /* figures by tag */
-    lochi_stream_listener listener;
-    struct lochi_pool *next_pool, **pool_link; /* of the process: siblings give memory back for each other */
-    void *range;     /* LOCH_CHILD_RANGE: the parent's block, all of this pool's memory; otherwise NULL */
-    bool is_related; /* counted with parents or children; written with the family lock held too */
-    pool_family family;
     bool is_hungry;                                 /* streams have used each other's memory */
     size_t crossed_bytes;                           /* bytes that changed lanes since free blocks were last merged */
     pool_slab *slabs, *spare_slabs[POOL_CLASS_MAX]; /* all records; unused records */
-    size_t movable_bytes;                           /* in large movable blocks, pinned or not */
-    size_t movable_small;                           /* number of small blocks that a freeze may move */
-    size_t lanes_out_of_reach;                      /* lanes that are out of reach, as of the last compaction */
-    size_t torn_count;                              /* blocks whose contents lie in two places (move.c) */
-    unsigned moving_forbidden;                      /* loch_pool_forbid_moving calls not undone yet */
-    loch_move_function *move_hook;
-    void *move_hook_user;
-    uint64_t compactions;        /* number of the last compaction */
-    uint64_t moves, moved_bytes; /* blocks moved so far, and the bytes in them */
-    uint32_t freezes;            /* number of the last freeze */
-    atomic_size_t guarded;       /* number of protected blocks */
+    pool_block *dirty;                              /* list of blocks that are freed, but not wiped yet */
+    size_t dirty_words;                             /* small blocks that are freed, but not wiped yet */
+    uint64_t last_id;
+
+    /* Memory from the device. */
+    pool_supplier source;
+    pool_handle *handles, *loose; /* mapped; unmapped */
+    size_t handles_count, loose_bytes;
+    size_t wide_from; /* `reserved` from which more of the table of pages gets large pages */
+    size_t limit;
+    pool_room room;
+    pool_cap cap;
+    size_t reserved, peak_reserved;
+    size_t used;      /* in blocks that are handed out, cached by threads, or slabs */
+    size_t peak_used; /* the peak of `used`, without bytes that wait for streams */
+    size_t waiting_bytes, captured_bytes;
+    pool_price price;
+    pool_search search;
+    pool_asleep sleep;
+    pool_movement moving;
+
+    /* Figures, and other pools. */
+    pool_counts counts;
+    lochi_ledger *tags; /* figures by tag */
+    lochi_stream_listener listener;
+    struct lochi_pool *next_pool, **pool_link; /* of the process: siblings give memory back for each other */
+    bool is_related; /* counted with parents or children; written with the family lock held too */
+    pool_family family;
 };
 
 /* --- fields --- */
@@ -576,14 +525,14 @@ static inline bool lochi_pool_has_passed(const pool_lane *lane, uint64_t epoch)
 /* Returns the bytes that can be handed out without more memory. */
 static inline size_t lochi_pool_free_bytes(const lochi_pool *pool)
 {
-    const size_t held = pool->reserved + pool->asleep_bytes, taken = pool->used + pool->dormant_bytes;
+    const size_t held = pool->reserved + pool->sleep.bytes, taken = pool->used + pool->sleep.dormant_bytes;
     return held > taken ? held - taken : 0;
 }
 
 /* Tells whether a pool hands nothing out: it is asleep as a whole, or its device did not survive a fork. */
 static inline bool lochi_pool_is_out_of_use(const lochi_pool *pool)
 {
-    return pool->is_asleep || pool->is_forked;
+    return pool->sleep.is_asleep || pool->is_forked;
 }
 
 /* Rounds a size or an address up to whole cells. */

@@ -21,11 +21,11 @@ void lochi_pool_count_handle(lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
     pool->reserved += bytes;
-    pool->room -= pool->room == SIZE_MAX ? 0 : bytes < pool->room ? bytes : pool->room;
+    pool->room.bytes -= pool->room.bytes == SIZE_MAX ? 0 : bytes < pool->room.bytes ? bytes : pool->room.bytes;
     if (pool->reserved > pool->peak_reserved) pool->peak_reserved = pool->reserved;
     lochi_pool_widen_table(pool);
     pool->handles_count++;
-    pool->handles_created++;
+    pool->counts.handles_created++;
     const size_t part = pool->reserved / 8;
     atomic_store_explicit(&pool->stored_most,
                           part < POOL_STORE_MIN   ? POOL_STORE_MIN
@@ -38,9 +38,9 @@ void lochi_pool_uncount_handle(lochi_pool *pool, size_t bytes)
 {
     lochi_lock_assert_held(&pool->lock);
     pool->reserved -= bytes;
-    if (pool->room < SIZE_MAX - bytes) pool->room += bytes;
+    if (pool->room.bytes < SIZE_MAX - bytes) pool->room.bytes += bytes;
     pool->handles_count--;
-    pool->handles_released++;
+    pool->counts.handles_released++;
     if (pool->is_related) lochi_family_unclaim(pool, bytes);
 }
 
@@ -87,7 +87,7 @@ loch_status lochi_pool_hold_bare(lochi_pool *pool, pool_block *bare, uintptr_t s
     LOCH_TRY_RETURN(lochi_pool_make_cells(pool, start, bytes));
     *out = lochi_pool_take_bare(pool, bare, start, bytes);
     lochi_pool_set_state(*out, POOL_UNDERWAY);
-    lochi_pool_enlist(&pool->vacated, *out);
+    lochi_pool_enlist(&pool->underway.vacated, *out);
     return LOCH_OK;
 }
 
@@ -98,7 +98,7 @@ loch_status lochi_pool_cut_held(lochi_pool *pool, pool_block *block, size_t byte
     if (block->bytes == bytes) return LOCH_OK;
     if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     *rest = lochi_pool_split(pool, block, block->start + bytes);
-    lochi_pool_enlist(&pool->vacated, *rest);
+    lochi_pool_enlist(&pool->underway.vacated, *rest);
     return LOCH_OK;
 }
 
@@ -108,7 +108,7 @@ static void handle_settle_later(lochi_pool *pool, pool_block *block, pool_lane *
     block->is_captured = lane->capture != 0;
     lochi_pool_set_epoch(block, epoch);
     lochi_pool_set_state(block, POOL_UNDERWAY);
-    lochi_pool_enlist(&pool->filled, block);
+    lochi_pool_enlist(&pool->underway.filled, block);
 }
 
 /* Enters a handle at addresses that are underway. lochi_pool_settle makes that memory free, and the addresses that the
@@ -125,19 +125,19 @@ static void handle_fill(lochi_pool *pool, pool_handle *handle, pool_block *targe
 static void handle_fade(lochi_pool *pool, pool_block *block)
 {
     block->list_next = NULL;
-    block->list_link = pool->fading_end;
-    *pool->fading_end = block;
-    pool->fading_end = &block->list_next;
-    pool->fading_count++;
-    pool->fading_bytes += block->bytes;
+    block->list_link = pool->fading.end;
+    *pool->fading.end = block;
+    pool->fading.end = &block->list_next;
+    pool->fading.count++;
+    pool->fading.bytes += block->bytes;
 }
 
 static void handle_unfade(lochi_pool *pool, pool_block *block)
 {
-    if (!block->list_next) pool->fading_end = block->list_link;
+    if (!block->list_next) pool->fading.end = block->list_link;
     lochi_pool_unlist(block);
-    pool->fading_count--;
-    pool->fading_bytes -= block->bytes;
+    pool->fading.count--;
+    pool->fading.bytes -= block->bytes;
 }
 
 /* Notes the free block that has an address. */
@@ -150,18 +150,18 @@ pool_block *lochi_pool_settle(lochi_pool *pool, uintptr_t at)
 {
     lochi_pool_assert_both(pool);
     pool_block *home = NULL;
-    while (pool->filled) {
-        pool_block *block = pool->filled;
+    while (pool->underway.filled) {
+        pool_block *block = pool->underway.filled;
         lochi_pool_unlist(block);
         handle_note_home(lochi_pool_make_free(pool, block, lochi_pool_epoch(block)), at, &home);
     }
-    while (pool->vacated) {
-        pool_block *block = pool->vacated;
+    while (pool->underway.vacated) {
+        pool_block *block = pool->underway.vacated;
         lochi_pool_unlist(block);
         lochi_pool_make_bare(pool, block);
     }
-    while (pool->held)
-        handle_note_home(lochi_pool_put_back(pool, pool->held), at, &home);
+    while (pool->underway.held)
+        handle_note_home(lochi_pool_put_back(pool, pool->underway.held), at, &home);
     return home;
 }
 
@@ -243,7 +243,7 @@ loch_status lochi_pool_hold_handle(lochi_pool *pool, const pool_handle *handle, 
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     *out = handle_cut_free(pool, block, handle);
     lochi_pool_set_state(*out, POOL_UNDERWAY);
-    lochi_pool_enlist(&pool->held, *out);
+    lochi_pool_enlist(&pool->underway.held, *out);
     return LOCH_OK;
 }
 
@@ -343,7 +343,7 @@ loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *
     handle->at = fading->start;
     lochi_pool_set_cells(pool, fading->start, fading->bytes, handle);
     handle_settle_later(pool, fading, lane, epoch);
-    pool->handles_revived++;
+    pool->counts.handles_revived++;
     return LOCH_OK;
 }
 
@@ -363,7 +363,7 @@ static loch_status handle_transfer(lochi_pool *pool, pool_handle *handle, pool_b
         status = lochi_pool_map_loose(pool, handle, target->start);
     }
     handle_detach(pool, held);
-    lochi_pool_enlist(&pool->vacated, held);
+    lochi_pool_enlist(&pool->underway.vacated, held);
     if (status != LOCH_OK) return status; /* the handle is loose now and serves the next request */
     handle_fill(pool, handle, target, lane, 0);
     return LOCH_OK;
@@ -375,7 +375,7 @@ loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_blo
     lochi_pool_assert_both(pool);
     LOCH_TRY_RETURN(loch_device_can(pool->device, LOCH_CAN_ALIAS) ? handle_alias(pool, handle, held, target, lane)
                                                                   : handle_transfer(pool, handle, held, target, lane));
-    pool->handles_moved++;
+    pool->counts.handles_moved++;
     return LOCH_OK;
 }
 
@@ -395,8 +395,8 @@ loch_status lochi_pool_unmap_faded(lochi_pool *pool, pool_block *block)
 void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
 {
     lochi_pool_assert_both(pool);
-    for (pool_block *block = pool->fading, *next; block; block = next) {
-        if (pool->fading_count <= keep && pool->fading_bytes <= pool->span / 4) return;
+    for (pool_block *block = pool->fading.first, *next; block; block = next) {
+        if (pool->fading.count <= keep && pool->fading.bytes <= pool->span / 4) return;
         next = block->list_next;
         if (!lochi_pool_has_passed(block->lane, lochi_pool_epoch(block))) continue;
         (void)lochi_pool_unmap_faded(pool, block); /* tried again later */
@@ -455,7 +455,7 @@ void lochi_pool_destroy_filled(lochi_pool *pool, size_t count)
     lochi_pool_assert_both(pool);
     const loch_error saved = lochi_error_save();
     while (count--) {
-        pool_block *block = pool->filled; /* the newest is first */
+        pool_block *block = pool->underway.filled; /* the newest is first */
         (void)handle_destroy(pool, lochi_pool_find_cell(pool, block->start)->handle, block);
     }
     lochi_error_restore(&saved);
@@ -476,9 +476,9 @@ loch_status lochi_pool_lay_down(lochi_pool *pool, pool_handle *handle)
     handle->handle = NULL;
     handle->mappings = 0;
     lochi_pool_unlink_handle(&pool->handles, handle);
-    lochi_pool_link_handle(&pool->asleep, handle);
+    lochi_pool_link_handle(&pool->sleep.handles, handle);
     lochi_pool_uncount_handle(pool, handle->bytes);
-    pool->asleep_bytes += handle->bytes;
+    pool->sleep.bytes += handle->bytes;
     return LOCH_OK;
 }
 
@@ -501,10 +501,10 @@ loch_status lochi_pool_get_up(lochi_pool *pool, pool_handle *handle)
     }
     handle->handle = made;
     handle->mappings = 1;
-    lochi_pool_unlink_handle(&pool->asleep, handle);
+    lochi_pool_unlink_handle(&pool->sleep.handles, handle);
     lochi_pool_link_handle(&pool->handles, handle);
     lochi_pool_count_handle(pool, handle->bytes);
-    pool->asleep_bytes -= handle->bytes;
+    pool->sleep.bytes -= handle->bytes;
     lochi_pool_show(pool, handle->at, handle->bytes);
     return LOCH_OK;
 }
@@ -513,7 +513,7 @@ void lochi_pool_join_asleep(lochi_pool *pool, pool_handle *handle, pool_handle *
 {
     lochi_pool_assert_both(pool);
     lochi_pool_set_cells(pool, behind->at, behind->bytes, handle);
-    lochi_pool_unlink_handle(&pool->asleep, behind);
+    lochi_pool_unlink_handle(&pool->sleep.handles, behind);
     handle->bytes += behind->bytes;
     handle->freed_lane = NULL; /* all streams had passed before the sleep */
     handle->freed_epoch = 0;
@@ -524,8 +524,8 @@ void lochi_pool_forget_asleep(lochi_pool *pool, pool_handle *handle)
 {
     lochi_pool_assert_both(pool);
     lochi_pool_show(pool, handle->at, handle->bytes); /* blocks freed during the sleep were hidden */
-    lochi_pool_unlink_handle(&pool->asleep, handle);
-    pool->asleep_bytes -= handle->bytes;
+    lochi_pool_unlink_handle(&pool->sleep.handles, handle);
+    pool->sleep.bytes -= handle->bytes;
     lochi_free(handle);
 }
 
@@ -533,8 +533,8 @@ void lochi_pool_set_aside(lochi_pool *pool, pool_handle *segment)
 {
     lochi_pool_assert_both(pool);
     segment->source = loch_allocator_retain(pool->options.source);
-    segment->next = pool->returned;
-    pool->returned = segment;
+    segment->next = pool->source.returned;
+    pool->source.returned = segment;
 }
 
 /* --- the end --- */
@@ -542,14 +542,14 @@ void lochi_pool_set_aside(lochi_pool *pool, pool_handle *segment)
 void lochi_pool_drop_all(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
-    for (pool_block *block = pool->fading; block; block = block->list_next) {
+    for (pool_block *block = pool->fading.first; block; block = block->list_next) {
         const loch_status status = loch_virtual_unmap((void *)block->start);
         if (status != LOCH_OK) LOCHI_LOG(ERROR, "a mapping cannot be removed: %s", loch_error_get()->sentence);
     }
     while (pool->loose)
         lochi_pool_destroy_loose(pool, pool->loose);
-    while (pool->asleep)
-        lochi_pool_forget_asleep(pool, pool->asleep);
+    while (pool->sleep.handles)
+        lochi_pool_forget_asleep(pool, pool->sleep.handles);
     while (pool->handles) {
         pool_handle *handle = pool->handles;
         loch_status status = LOCH_OK;

@@ -203,7 +203,7 @@ static bool place_find(lochi_pool *pool, const pool_want *want, bool may_drop, u
                 place_offer_hole(pool, &hole, &search);
                 holes++;
             }
-    for (pool_block *fading = pool->fading; fading && holes < PLACE_HOLES; fading = fading->list_next)
+    for (pool_block *fading = pool->fading.first; fading && holes < PLACE_HOLES; fading = fading->list_next)
         if (place_is_open(fading, &search) && place_measure(pool, fading, &search, &hole)) {
             place_offer_hole(pool, &hole, &search);
             holes++;
@@ -404,9 +404,9 @@ bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_dro
     if (!place_find(pool, want, may_drop, 0, &plan->spot)) return false;
     if (!plan->spot.missing) return true;
     const pool_spot spot = plan->spot;
-    plan->number = ++pool->plans;
+    plan->number = ++pool->underway.plans;
     place_gather(pool, want, plan);
-    if (pool->fading && place_find(pool, want, may_drop, plan->number, &plan->spot) &&
+    if (pool->fading.first && place_find(pool, want, may_drop, plan->number, &plan->spot) &&
         place_find_gaps(pool, want, may_drop, true, plan))
         return true;
     plan->gaps_count = plan->revived_count = plan->faded_count = plan->missing = 0;

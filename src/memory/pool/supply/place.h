@@ -58,7 +58,8 @@ size_t lochi_pool_assign(lochi_pool *pool, const pool_want *want, pool_place *pl
 /* Returns how often mappings of the pool have changed. */
 static inline uint64_t lochi_pool_count_changes(const lochi_pool *pool)
 {
-    return pool->handles_created + pool->handles_moved + pool->handles_released + pool->handles_revived;
+    return pool->counts.handles_created + pool->counts.handles_moved + pool->counts.handles_released +
+           pool->counts.handles_revived;
 }
 /* Tells whether a request leaves out the search for a better place. Searches become rarer after PLACE_MISSES that
  * changed nothing, down to one in 1,024: programs that repeat a step have found their places. When mappings change,
@@ -66,20 +67,20 @@ static inline uint64_t lochi_pool_count_changes(const lochi_pool *pool)
 static inline bool lochi_pool_rests(lochi_pool *pool)
 {
     const uint64_t changes = lochi_pool_count_changes(pool);
-    if (pool->search_map != changes) {
-        pool->search_rest = 0;
-        if (pool->search_misses > PLACE_MISSES - PLACE_AGAIN) pool->search_misses = PLACE_MISSES - PLACE_AGAIN;
+    if (pool->search.map != changes) {
+        pool->search.rest = 0;
+        if (pool->search.misses > PLACE_MISSES - PLACE_AGAIN) pool->search.misses = PLACE_MISSES - PLACE_AGAIN;
     }
-    pool->search_map = changes;
-    if (!pool->search_rest) return false;
-    pool->search_rest--;
+    pool->search.map = changes;
+    if (!pool->search.rest) return false;
+    pool->search.rest--;
     return true;
 }
 /* Notes a search that changed nothing. */
 static inline void lochi_pool_miss(lochi_pool *pool)
 {
-    if (pool->search_misses < PLACE_MISSES + PLACE_RESTS) pool->search_misses++;
-    if (pool->search_misses > PLACE_MISSES) pool->search_rest = (1u << (pool->search_misses - PLACE_MISSES)) - 1;
+    if (pool->search.misses < PLACE_MISSES + PLACE_RESTS) pool->search.misses++;
+    if (pool->search.misses > PLACE_MISSES) pool->search.rest = (1u << (pool->search.misses - PLACE_MISSES)) - 1;
 }
 /* Tells whether memory mapped elsewhere might cost less for a request than the free block that fits best, for what
  * lochi_pool_may_improve cannot answer itself. */

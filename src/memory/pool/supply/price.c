@@ -27,13 +27,13 @@
 /* Returns the time for mapping one handle. */
 static double price_handle_ns(const lochi_pool *pool)
 {
-    return pool->handle_ns ? (double)pool->handle_ns : PRICE_HANDLE_NS;
+    return pool->price.handle_ns ? (double)pool->price.handle_ns : PRICE_HANDLE_NS;
 }
 
 /* Returns the price of mapping one handle if driver calls had taken `spent_ns`. */
 static double price_at(const lochi_pool *pool, double spent_ns)
 {
-    double share = spent_ns / pool->passed_ns / PRICE_BUDGET;
+    double share = spent_ns / pool->price.passed_ns / PRICE_BUDGET;
     if (share < PRICE_SHARE_MIN) share = PRICE_SHARE_MIN;
     const size_t held = pool->reserved > PRICE_HELD_MIN ? pool->reserved : PRICE_HELD_MIN;
     return (double)held * PRICE_PART * share * share * price_handle_ns(pool) / 1000;
@@ -42,7 +42,7 @@ static double price_at(const lochi_pool *pool, double spent_ns)
 /* Returns the average size of handles from which on twice that size and a cell are as much as the price, rounded up. */
 static size_t price_dear_bytes(const lochi_pool *pool)
 {
-    const double most = (pool->price - (double)pool->cell_bytes) / 2;
+    const double most = (pool->price.bytes - (double)pool->cell_bytes) / 2;
     if (!lochi_pool_may_place(pool) || most <= 0) return 0;
     const size_t bytes = most < (double)PRICE_DEAR_MAX ? (size_t)most : PRICE_DEAR_MAX;
     return bytes + ((double)bytes < most);
@@ -52,37 +52,37 @@ static size_t price_dear_bytes(const lochi_pool *pool)
 static void price_update(lochi_pool *pool)
 {
     const uint64_t now_ns = lochi_device_now_ns(pool->device);
-    if (!pool->since_ns) { /* the program has run before the pool was made */
+    if (!pool->price.since_ns) { /* the program has run before the pool was made */
         const uint64_t age_ns = lochi_device_age_ns(pool->device);
-        pool->since_ns = now_ns - (age_ns < PRICE_WINDOW_NS ? age_ns : PRICE_WINDOW_NS);
+        pool->price.since_ns = now_ns - (age_ns < PRICE_WINDOW_NS ? age_ns : PRICE_WINDOW_NS);
     }
-    if (now_ns - pool->since_ns >= PRICE_WINDOW_NS) {
-        pool->spent_ns /= 2;
-        pool->since_ns += (now_ns - pool->since_ns) / 2;
+    if (now_ns - pool->price.since_ns >= PRICE_WINDOW_NS) {
+        pool->price.spent_ns /= 2;
+        pool->price.since_ns += (now_ns - pool->price.since_ns) / 2;
     }
-    pool->passed_ns = (double)(now_ns - pool->since_ns) + PRICE_START_NS;
-    pool->extra = (double)pool->spent_ns / pool->passed_ns;
-    if (pool->extra < PRICE_EXTRA_MIN) pool->extra = PRICE_EXTRA_MIN;
-    if (pool->extra > PRICE_EXTRA_MAX) pool->extra = PRICE_EXTRA_MAX;
-    pool->price = price_at(pool, (double)pool->spent_ns);
-    pool->dear_bytes = price_dear_bytes(pool);
-    pool->price_looks = PRICE_LOOKS;
+    pool->price.passed_ns = (double)(now_ns - pool->price.since_ns) + PRICE_START_NS;
+    pool->price.extra = (double)pool->price.spent_ns / pool->price.passed_ns;
+    if (pool->price.extra < PRICE_EXTRA_MIN) pool->price.extra = PRICE_EXTRA_MIN;
+    if (pool->price.extra > PRICE_EXTRA_MAX) pool->price.extra = PRICE_EXTRA_MAX;
+    pool->price.bytes = price_at(pool, (double)pool->price.spent_ns);
+    pool->price.dear_bytes = price_dear_bytes(pool);
+    pool->price.looks = PRICE_LOOKS;
 }
 
 double lochi_pool_price(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!pool->price_looks)
+    if (!pool->price.looks)
         price_update(pool);
     else
-        pool->price_looks--;
-    return pool->price;
+        pool->price.looks--;
+    return pool->price.bytes;
 }
 
 double lochi_pool_search_price(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    return pool->price * (1 + PRICE_SEARCH_NS / price_handle_ns(pool));
+    return pool->price.bytes * (1 + PRICE_SEARCH_NS / price_handle_ns(pool));
 }
 
 /* Returns the square root, to a few percent. (The library does not use libm.) */
@@ -111,7 +111,7 @@ size_t lochi_pool_choose_handle(lochi_pool *pool, size_t bytes)
     const double price = lochi_pool_price(pool), cell = (double)pool->cell_bytes;
     double size = price_size(price, bytes);
     const double calls = (double)bytes / (size > cell ? size : cell);
-    const double spent_ns = (double)pool->spent_ns + calls * price_handle_ns(pool);
+    const double spent_ns = (double)pool->price.spent_ns + calls * price_handle_ns(pool);
     const size_t chosen = (size_t)price_size(price_at(pool, spent_ns), bytes);
     return chosen > pool->cell_bytes ? (size_t)1 << (63 - __builtin_clzll(chosen)) : pool->cell_bytes;
 }
@@ -126,9 +126,9 @@ bool lochi_pool_may_create(lochi_pool *pool, size_t bytes, size_t count)
 {
     lochi_lock_assert_held(&pool->lock);
     const size_t most = pool->peak_used > pool->used ? pool->peak_used : pool->used;
-    if ((double)(pool->reserved + pool->asleep_bytes + bytes) > (double)most * (1 + pool->extra)) return false;
+    if ((double)(pool->reserved + pool->sleep.bytes + bytes) > (double)most * (1 + pool->price.extra)) return false;
     const size_t handle = lochi_pool_choose_handle(pool, bytes), created = (bytes + handle - 1) / handle;
-    return (double)bytes + pool->price * (double)created < pool->price * (double)count;
+    return (double)bytes + pool->price.bytes * (double)created < pool->price.bytes * (double)count;
 }
 
 /* The part more is fixed: pinned memory is the host's, and each byte that is pinned is one that no other process can
@@ -151,8 +151,9 @@ void lochi_pool_note_time(lochi_pool *pool, uint64_t start_ns, uint64_t handles)
 {
     lochi_lock_assert_held(&pool->lock);
     const uint64_t passed_ns = lochi_device_now_ns(pool->device) - start_ns;
-    pool->spent_ns += passed_ns;
+    pool->price.spent_ns += passed_ns;
     if (handles)
-        pool->handle_ns = pool->handle_ns ? (pool->handle_ns * 15 + passed_ns / handles) / 16 : passed_ns / handles;
+        pool->price.handle_ns =
+            pool->price.handle_ns ? (pool->price.handle_ns * 15 + passed_ns / handles) / 16 : passed_ns / handles;
     price_update(pool);
 }

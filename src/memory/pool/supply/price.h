@@ -14,14 +14,14 @@ size_t lochi_pool_choose_handle(lochi_pool *pool, size_t bytes);
 /* Tells whether a pool places blocks by price: memory of the device that can be remapped. */
 static inline bool lochi_pool_may_place(const lochi_pool *pool)
 {
-    return pool->is_virtual && !pool->range && !pool->is_of_graphs;
+    return pool->policy.is_virtual && !pool->range && !pool->is_of_graphs;
 }
 /* Tells without a search that the price is more than most spots waste: twice the average size of the handles and a
  * cell. False if that is not known. Counts as a use of the price if it is true. */
 static inline bool lochi_pool_is_dear(lochi_pool *pool)
 {
-    const bool is_dear = pool->price_looks && pool->reserved < pool->handles_count * pool->dear_bytes;
-    pool->price_looks -= is_dear;
+    const bool is_dear = pool->price.looks && pool->reserved < pool->handles_count * pool->price.dear_bytes;
+    pool->price.looks -= is_dear;
     return is_dear;
 }
 /* Returns the average size of the handles. */

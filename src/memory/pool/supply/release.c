@@ -175,11 +175,11 @@ void lochi_pool_forget_given(pool_given *given)
 static pool_block *release_first_block(lochi_pool *pool, const pool_handle *handle)
 {
     pool_block *block = handle->first;
-    if (!pool->is_virtual) return block;
+    if (!pool->policy.is_virtual) return block;
     if (block && lochi_pool_is_idle(block) && handle->at - block->start < block->bytes) return block;
     block = lochi_pool_find_before(pool, pool->first, handle->at);
     for (; block->start + block->bytes <= handle->at; block = block->behind)
-        pool->idle_visits++;
+        pool->cap.visits++;
     return block;
 }
 
@@ -201,7 +201,7 @@ static release_verdict release_judge(lochi_pool *pool, pool_handle *handle)
     const uintptr_t end = handle->at + handle->bytes;
     release_verdict verdict = {.first = block, .lane = block->lane, .is_stuck = handle->mappings != 1};
     for (;; block = block->behind) {
-        pool->idle_visits++;
+        pool->cap.visits++;
         if (!lochi_pool_is_idle(block)) {
             lochi_pool_unlist_idle(&handle->idle, block->start > handle->at ? block->start : handle->at);
             verdict.is_live = true;
@@ -234,7 +234,7 @@ static size_t release_listed(lochi_pool *pool, pool_idle_list *list, size_t byte
         if (verdict.is_live) continue;
         if (verdict.is_kept && is_small) {
             lochi_pool_unlist_idle(&handle->idle, 0);
-            lochi_pool_list_idle(&pool->idle_kept, &handle->idle);
+            lochi_pool_list_idle(&pool->cap.kept, &handle->idle);
         } else if (verdict.is_unfinished && !verdict.is_stuck) {
             *is_unfinished = true;
         } else if (!verdict.is_stuck) {
@@ -256,6 +256,6 @@ void lochi_pool_give_back_listed(lochi_pool *pool, size_t bytes, bool is_small, 
         gone += pool->loose->bytes;
         lochi_pool_destroy_loose(pool, pool->loose);
     }
-    if (gone < bytes) gone += release_listed(pool, &pool->idle_handles, bytes - gone, is_small, is_unfinished);
-    if (gone < bytes && !is_small) release_listed(pool, &pool->idle_kept, bytes - gone, false, is_unfinished);
+    if (gone < bytes) gone += release_listed(pool, &pool->cap.handles, bytes - gone, is_small, is_unfinished);
+    if (gone < bytes && !is_small) release_listed(pool, &pool->cap.kept, bytes - gone, false, is_unfinished);
 }

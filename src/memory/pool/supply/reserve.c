@@ -126,7 +126,7 @@ static loch_status reserve_addresses(lochi_pool *pool)
 loch_status lochi_pool_open_addresses(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
-    if (!pool->is_virtual || pool->first) return LOCH_OK;
+    if (!pool->policy.is_virtual || pool->first) return LOCH_OK;
     if (!pool->span) LOCH_TRY_RETURN(reserve_addresses(pool));
     if (!pool->bare) pool->bare = lochi_zalloc(sizeof *pool->bare);
     if (!pool->bare || (!pool->chunks && !lochi_pool_open_cells(pool)) || !lochi_pool_stock_records(pool, 1))
@@ -148,7 +148,8 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
 void lochi_pool_widen_table(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!pool->is_virtual || pool->reserved < pool->wide_from || pool->records_count < RESERVE_WIDE_RECORDS) return;
+    if (!pool->policy.is_virtual || pool->reserved < pool->wide_from || pool->records.count < RESERVE_WIDE_RECORDS)
+        return;
     const size_t span = pool->reserved < pool->span / 2 ? 2 * pool->reserved : pool->span;
     lochi_map_largely((void *)pool->pages, lochi_pool_count_pages(span) * sizeof *pool->pages);
     pool->wide_from = 2 * pool->reserved;
@@ -158,7 +159,7 @@ void lochi_pool_close_addresses(lochi_pool *pool)
 {
     lochi_pool_close_cells(pool);
     lochi_free(pool->bare);
-    if (!pool->is_virtual) return;
+    if (!pool->policy.is_virtual) return;
     if (pool->span) lochi_ranges_let((void *)pool->base, NULL); /* a mapping that was lost may still be there */
     lochi_unmap((void *)pool->pages, reserve_table_bytes(pool->span));
     if (!pool->span) return;

@@ -59,7 +59,7 @@ static loch_status segment_get_raw(lochi_pool *pool, pool_handle *segment, size_
 {
     segment->bytes = bytes;
     loch_status status = segment_alloc(pool, segment, bytes, alignment);
-    if (status == LOCH_E_UNSUPPORTED && pool->is_unsplit) status = segment_try_luck(pool, segment, alignment);
+    if (status == LOCH_E_UNSUPPORTED && pool->policy.is_unsplit) status = segment_try_luck(pool, segment, alignment);
     if (status == LOCH_E_UNSUPPORTED) { /* the driver aligns less: take more bytes, and fewer segments from now on */
         pool->is_exact = false;
         status = segment_alloc(pool, segment, bytes + alignment, 0);
@@ -132,7 +132,7 @@ loch_status lochi_pool_drop_segment(lochi_pool *pool, pool_handle *segment, pool
 {
     lochi_pool_assert_both(pool);
     lochi_pool_show(pool, segment->at, segment->bytes);
-    lochi_pool_hold(pool, block, &pool->held);
+    lochi_pool_hold(pool, block, &pool->underway.held);
     if (!pool->options.source) {
         lochi_pool_go_outside(pool);
         const loch_status status = loch_raw_free(segment->raw);

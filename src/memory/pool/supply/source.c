@@ -171,7 +171,7 @@ static loch_status source_fetch(lochi_pool *pool, size_t bytes, size_t alignment
                                 pool_handle **out)
 {
     loch_status status = source_get(pool, bytes, alignment, alignment, 0, stream, flags, out);
-    if (status == LOCH_E_UNSUPPORTED && pool->is_unsplit)
+    if (status == LOCH_E_UNSUPPORTED && pool->policy.is_unsplit)
         status = source_get(pool, bytes, alignment, 0, 0, stream, flags, out);
     if (status == LOCH_E_UNSUPPORTED) status = source_get(pool, bytes, alignment, 0, alignment, stream, flags, out);
     return status;

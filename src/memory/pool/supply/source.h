@@ -18,8 +18,8 @@ void lochi_pool_refund_segment(lochi_pool *pool, pool_handle *segment);
 /* Takes the segments that go back to their source off the pool. The pool's lock is held. */
 static inline pool_handle *lochi_pool_take_returned(lochi_pool *pool)
 {
-    pool_handle *all = pool->returned;
-    pool->returned = NULL;
+    pool_handle *all = pool->source.returned;
+    pool->source.returned = NULL;
     return all;
 }
 

@@ -102,7 +102,7 @@ static void supply_hold_spot(lochi_pool *pool, const pool_want *want, const pool
     const uintptr_t end = plan->spot.start + want->bytes;
     pool_block *block = lochi_pool_find_near(plan->spot.hint, plan->spot.start);
     for (; block && block->start < end; block = block->behind)
-        if (lochi_pool_state(block) == POOL_FREE) lochi_pool_hold(pool, block, &pool->held);
+        if (lochi_pool_state(block) == POOL_FREE) lochi_pool_hold(pool, block, &pool->underway.held);
 }
 
 /* Holds everything that a plan is about, so that no other thread takes a part of it during the driver calls. Sets the
@@ -201,10 +201,11 @@ pool_segment_size lochi_pool_size_segment(lochi_pool *pool, size_t bytes, size_t
 {
     lochi_lock_assert_held(&pool->lock);
     pool_segment_size size = {.alignment = pool->cell_bytes};
-    if (pool->is_unsplit && alignment > size.alignment) size.alignment = alignment; /* the block starts with it */
+    if (pool->policy.is_unsplit && alignment > size.alignment)
+        size.alignment = alignment; /* the block starts with it */
     const size_t slack = alignment > size.alignment ? alignment : 0, step = pool->step_bytes;
     size.needed = (bytes + slack + step - 1) / step * step;
-    if (pool->is_unsplit)
+    if (pool->policy.is_unsplit)
         size.wished = size.needed;
     else if (pool->is_exact)
         size.wished = supply_choose_exact(pool, bytes + slack, size.needed);
@@ -212,7 +213,8 @@ pool_segment_size lochi_pool_size_segment(lochi_pool *pool, size_t bytes, size_t
         size.wished = supply_choose_unaligned(pool);
     else
         size.wished = lochi_pool_choose_handle(pool, size.needed > pool->reserved ? size.needed : pool->reserved);
-    if (pool->options.source && !pool->is_unsplit && !pool->options.handle_bytes && size.wished < SUPPLY_SOURCE_MIN)
+    if (pool->options.source && !pool->policy.is_unsplit && !pool->options.handle_bytes &&
+        size.wished < SUPPLY_SOURCE_MIN)
         size.wished = SUPPLY_SOURCE_MIN;
     if (size.wished < size.needed) size.wished = size.needed;
     return size;
@@ -222,8 +224,8 @@ pool_segment_size lochi_pool_size_segment(lochi_pool *pool, size_t bytes, size_t
  * and tries again. */
 static loch_status supply_ask_source(lochi_pool *pool, const pool_segment_size *size)
 {
-    if (pool->dry != LOCH_OK)
-        return loch_error_set(pool->dry, NULL, 0, "the source of pool \"%s\" has no segment of %s",
+    if (pool->source.dry != LOCH_OK)
+        return loch_error_set(pool->source.dry, NULL, 0, "the source of pool \"%s\" has no segment of %s",
                               loch_allocator_get_name(pool->allocator), LOCHI_SIZE(size->needed));
     LOCH_TRY_RETURN(lochi_pool_check_limit(pool, size->needed));
     return POOL_NEEDS_SEGMENT;
@@ -233,7 +235,8 @@ static loch_status supply_ask_source(lochi_pool *pool, const pool_segment_size *
 static loch_status supply_take_sized(lochi_pool *pool, const pool_want *want, const pool_segment_size *size)
 {
     const loch_error saved = lochi_error_save();
-    if (size->wished > size->needed && (!pool->has_room || pool->room >= size->wished + pool->headroom) &&
+    if (size->wished > size->needed &&
+        (!pool->policy.can_ask_room || pool->room.bytes >= size->wished + pool->room.headroom) &&
         lochi_pool_take_segment(pool, size->wished, size->alignment, want->lane) == LOCH_OK)
         return LOCH_OK;
     lochi_error_restore(&saved);
@@ -257,8 +260,8 @@ static loch_status supply_take_segment(lochi_pool *pool, const pool_want *want)
 static loch_status supply_begin(lochi_pool *pool, const pool_want *want, pool_source source)
 {
     if (pool->range && source != POOL_MOVED) return LOCH_FAIL(LIMIT, "a child has no memory beyond its range");
-    if (source != POOL_MOVED || pool->is_virtual) lochi_pool_look_at_room(pool, want->bytes);
-    if (pool->is_virtual) return lochi_pool_open_addresses(pool);
+    if (source != POOL_MOVED || pool->policy.is_virtual) lochi_pool_look_at_room(pool, want->bytes);
+    if (pool->policy.is_virtual) return lochi_pool_open_addresses(pool);
     return source != POOL_MOVED ? LOCH_OK : LOCH_FAIL(FRAGMENTED, "raw memory cannot be remapped");
 }
 
@@ -266,10 +269,10 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
 {
     lochi_pool_assert_both(pool);
     LOCH_TRY_RETURN(supply_begin(pool, want, source));
-    if (!pool->is_virtual) return supply_take_segment(pool, want);
-    const uint64_t remapped = pool->handles_moved + pool->handles_revived;
+    if (!pool->policy.is_virtual) return supply_take_segment(pool, want);
+    const uint64_t remapped = pool->counts.handles_moved + pool->counts.handles_revived;
     const uint64_t start_ns = lochi_device_now_ns(pool->device);
-    const uint64_t mapped = pool->handles_moved + pool->handles_created;
+    const uint64_t mapped = pool->counts.handles_moved + pool->counts.handles_created;
     pool_place plan;
     pool_block *gaps[POOL_PLACE_GAPS] = {NULL};
     size_t made = 0;
@@ -282,8 +285,8 @@ loch_status lochi_pool_supply(lochi_pool *pool, const pool_want *want, pool_sour
     pool_block *block = lochi_pool_settle(pool, at);
     if (at && !block) block = lochi_pool_find_near(plan.spot.hint, at); /* nothing was taken out of the lists there */
     lochi_free(plan.sources);
-    lochi_pool_note_time(pool, start_ns, pool->handles_moved + pool->handles_created - mapped);
-    if (pool->handles_moved + pool->handles_revived != remapped)
+    lochi_pool_note_time(pool, start_ns, pool->counts.handles_moved + pool->counts.handles_created - mapped);
+    if (pool->counts.handles_moved + pool->counts.handles_revived != remapped)
         lochi_pool_mark(pool, want->lane); /* old addresses are unmapped after this event */
     *out = (pool_supplied){block, at};
     return status;

@@ -31,8 +31,8 @@
 /* Returns the bytes of `idle` that the device lacks for the headroom. */
 static size_t idle_count_lack(const lochi_pool *pool, size_t idle)
 {
-    if (LOCHI_LIKELY(pool->room >= pool->headroom) || !pool->has_room) return 0;
-    return pool->headroom - pool->room < idle ? pool->headroom - pool->room : idle;
+    if (LOCHI_LIKELY(pool->room.bytes >= pool->room.headroom) || !pool->policy.can_ask_room) return 0;
+    return pool->room.headroom - pool->room.bytes < idle ? pool->room.headroom - pool->room.bytes : idle;
 }
 
 /* Returns the bytes that have to go back if `more` bytes were free too: above the cap, above a lowered limit, or
@@ -45,15 +45,15 @@ static size_t idle_count_excess(const lochi_pool *pool, size_t more)
     if (pool->is_related) above = lochi_family_excess(pool);
     const size_t lack = idle_count_lack(pool, idle);
     if (lack > above) above = lack;
-    if (pool->is_small_capped) idle -= pool->big_idle < idle ? pool->big_idle : idle;
-    const size_t excess = pool->idle && idle > pool->idle ? idle - pool->idle : 0;
+    if (pool->cap.is_for_small) idle -= pool->cap.pieces_bytes < idle ? pool->cap.pieces_bytes : idle;
+    const size_t excess = pool->cap.bytes && idle > pool->cap.bytes ? idle - pool->cap.bytes : 0;
     return above > excess ? above : excess;
 }
 
 size_t lochi_pool_count_excess(const lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    const size_t free = lochi_pool_free_bytes(pool), excess = pool->is_obedient ? idle_count_excess(pool, 0) : 0;
+    const size_t free = lochi_pool_free_bytes(pool), excess = pool->cap.is_obedient ? idle_count_excess(pool, 0) : 0;
     return excess < free ? excess : free;
 }
 
@@ -61,7 +61,7 @@ size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep)
 {
     lochi_lock_assert_held(&pool->lock);
     const size_t free = lochi_pool_free_bytes(pool) + pool->waiting_bytes;
-    const size_t excess = pool->is_obedient ? idle_count_excess(pool, pool->waiting_bytes) : 0;
+    const size_t excess = pool->cap.is_obedient ? idle_count_excess(pool, pool->waiting_bytes) : 0;
     const size_t most = free > excess ? free - excess : 0;
     return excess && most < keep ? most : keep;
 }
@@ -91,13 +91,13 @@ static bool idle_mark(lochi_pool *pool)
 /* Tells whether the cap ignores free pieces above 1 MiB. A limit does not. */
 static bool idle_is_small(const lochi_pool *pool)
 {
-    return pool->is_small_capped && !(pool->limit && pool->reserved > pool->limit);
+    return pool->cap.is_for_small && !(pool->limit && pool->reserved > pool->limit);
 }
 
 /* Tells whether something could go back now or after an event. */
 static bool idle_may_help(const lochi_pool *pool)
 {
-    if (pool->idle_handles.first || (pool->idle_kept.first && !idle_is_small(pool)) || !pool->is_listed) return true;
+    if (pool->cap.handles.first || (pool->cap.kept.first && !idle_is_small(pool)) || !pool->cap.is_listed) return true;
     return pool->loose || pool->waiting || pool->has_shrunk || pool->dirty || pool->dirty_words;
 }
 
@@ -118,8 +118,8 @@ static size_t idle_give_back(lochi_pool *pool, bool *is_unfinished)
 /* Closes the gate if the next call has to poll, or opens it again. */
 static void idle_hold_gate(lochi_pool *pool, bool is_held)
 {
-    if (pool->is_gate_held == is_held) return;
-    pool->is_gate_held = is_held;
+    if (pool->cap.is_gate_held == is_held) return;
+    pool->cap.is_gate_held = is_held;
     if (is_held)
         lochi_pool_stop(pool);
     else
@@ -131,17 +131,18 @@ static void idle_hold_gate(lochi_pool *pool, bool is_held)
 static bool idle_is_above(lochi_pool *pool)
 {
     const bool is_above = idle_count_excess(pool, pool->waiting_bytes) != 0;
-    pool->joined_bytes = !is_above ? 0 : idle_is_small(pool) ? POOL_WHOLE_BIG : SIZE_MAX;
-    if (is_above && pool->pieces_freed && pool->pieces_freed * IDLE_JOIN + IDLE_JOIN_ALWAYS > pool->records_count)
-        lochi_pool_join_pieces(pool, pool->joined_bytes);
+    pool->cap.joined_bytes = !is_above ? 0 : idle_is_small(pool) ? POOL_WHOLE_BIG : SIZE_MAX;
+    if (is_above && pool->cap.pieces_freed &&
+        pool->cap.pieces_freed * IDLE_JOIN + IDLE_JOIN_ALWAYS > pool->records.count)
+        lochi_pool_join_pieces(pool, pool->cap.joined_bytes);
     return is_above;
 }
 
 void lochi_pool_obey_soon(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!pool->is_gate_held && pool->lanes && (!idle_is_above(pool) || !idle_may_help(pool))) {
-        pool->has_freed = pool->is_over = false; /* nothing can go back, or nothing is above the cap */
+    if (!pool->cap.is_gate_held && pool->lanes && (!idle_is_above(pool) || !idle_may_help(pool))) {
+        pool->cap.has_freed = pool->cap.is_over = false; /* nothing can go back, or nothing is above the cap */
         return;
     }
     lochi_pool_try_obey(pool, false);
@@ -161,16 +162,16 @@ static void idle_set_capped(lochi_pool *pool, bool is_capped)
  * once, before it drops the supply lock. Memory that is freed later goes back at the end of its free. */
 static void idle_keep_headroom(lochi_pool *pool)
 {
-    if (LOCHI_LIKELY(pool->room >= pool->headroom)) {
-        idle_set_capped(pool, pool->idle != 0);
+    if (LOCHI_LIKELY(pool->room.bytes >= pool->room.headroom)) {
+        idle_set_capped(pool, pool->cap.bytes != 0);
         return;
     }
-    if (!pool->has_room || pool->is_of_graphs || !pool->lanes) return; /* graphs use free memory */
+    if (!pool->policy.can_ask_room || pool->is_of_graphs || !pool->lanes) return; /* graphs use free memory */
     idle_set_capped(pool, true);
-    pool->is_obedient |= !pool->range; /* a range never gives memory back */
+    pool->cap.is_obedient |= !pool->range; /* a range never gives memory back */
     const loch_error saved = lochi_error_save();
     lochi_pool_mark_freed(pool);
-    lochi_pool_give_back(pool, pool->headroom - pool->room, NULL);
+    lochi_pool_give_back(pool, pool->room.headroom - pool->room.bytes, NULL);
     lochi_error_restore(&saved);
 }
 
@@ -179,9 +180,9 @@ static void idle_drop_supply(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
     idle_keep_headroom(pool);
-    while (pool->is_put_off) {
-        pool->is_put_off = false;
-        pool->has_freed = true; /* maybe by another thread, during the driver calls of this one */
+    while (pool->cap.is_put_off) {
+        pool->cap.is_put_off = false;
+        pool->cap.has_freed = true; /* maybe by another thread, during the driver calls of this one */
         lochi_pool_obey_idle(pool, false);
     }
     lochi_lock_drop(&pool->supply);
@@ -190,10 +191,10 @@ static void idle_drop_supply(lochi_pool *pool)
 void lochi_pool_try_obey(lochi_pool *pool, bool is_thorough)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!pool->is_obedient) return;
+    if (!pool->cap.is_obedient) return;
     const bool is_mine = lochi_lock_is_mine(&pool->supply);
     if (lochi_pool_is_outside(pool) || (!is_mine && !lochi_lock_try(&pool->supply))) {
-        pool->is_put_off = true; /* the thread that has the supply lock looks before it drops the lock */
+        pool->cap.is_put_off = true; /* the thread that has the supply lock looks before it drops the lock */
         return;
     }
     lochi_pool_obey_idle(pool, is_thorough);
@@ -217,13 +218,13 @@ void lochi_pool_drop_any(lochi_pool *pool)
 void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)
 {
     lochi_pool_assert_both(pool);
-    if (!pool->is_obedient || !pool->lanes) return;
+    if (!pool->cap.is_obedient || !pool->lanes) return;
     const loch_error saved = lochi_error_save();
     bool is_unfinished = false, is_put_off = false, is_waited_for = false;
     size_t left = 0;
     if (idle_is_above(pool) && idle_may_help(pool)) {
         const bool has_passed = idle_poll(pool);
-        if (!has_passed && !pool->has_freed && !is_thorough) return; /* nothing has changed */
+        if (!has_passed && !pool->cap.has_freed && !is_thorough) return; /* nothing has changed */
         left = idle_give_back(pool, &is_unfinished);
     }
     if (idle_is_above(pool) && idle_may_help(pool) && idle_mark(pool) && idle_poll(pool))
@@ -232,11 +233,11 @@ void lochi_pool_obey_idle(lochi_pool *pool, bool is_thorough)
     if (left || is_waiting) {
         is_waited_for = pool->waiting_bytes >= pool->smallest || is_unfinished;
         is_put_off = is_waiting;
-        for (const pool_lane *lane = pool->lanes; lane && pool->idle_handles.first; lane = lane->next)
+        for (const pool_lane *lane = pool->lanes; lane && pool->cap.handles.first; lane = lane->next)
             is_put_off |= lane->marks_count != 0;
     }
-    pool->has_freed = false;
-    pool->is_over = is_put_off || is_waited_for;
+    pool->cap.has_freed = false;
+    pool->cap.is_over = is_put_off || is_waited_for;
     idle_hold_gate(pool, is_waited_for);
     lochi_error_restore(&saved);
 }

@@ -20,7 +20,7 @@ size_t lochi_pool_cap_keep(const lochi_pool *pool, size_t keep);
 /* Obeys the cap at the end of a call that may have freed something. */
 static inline void lochi_pool_look_at_idle(lochi_pool *pool)
 {
-    if (LOCHI_UNLIKELY(pool->is_obedient) && (pool->has_freed || pool->is_over)) lochi_pool_obey_soon(pool);
+    if (LOCHI_UNLIKELY(pool->cap.is_obedient) && (pool->cap.has_freed || pool->cap.is_over)) lochi_pool_obey_soon(pool);
 }
 /* Drops the pool's lock, and before that the supply lock if the thread has it. Returns the segments for the pool's
  * source: the caller passes them to lochi_pool_give_returned when it holds no lock. */
@@ -31,7 +31,7 @@ void lochi_pool_drop_any(lochi_pool *pool);
  * source. A call that needed neither has only the pool's lock to drop. */
 static inline void lochi_pool_drop_locks(lochi_pool *pool)
 {
-    if (LOCHI_LIKELY(!pool->returned && !lochi_lock_is_mine(&pool->supply)))
+    if (LOCHI_LIKELY(!pool->source.returned && !lochi_lock_is_mine(&pool->supply)))
         lochi_lock_drop(&pool->lock);
     else
         lochi_pool_drop_any(pool);

@@ -87,8 +87,8 @@ static void process_forked(void)
     for (lochi_pool *pool = process_pools; pool; pool = pool->next_pool) {
         const bool was_forked = pool->is_forked;
         lochi_pool_leave_caches(pool);
-        pool->fetches = 0; /* of threads that are not here */
-        lochi_lock_init_condition(&pool->has_fetched);
+        pool->source.fetches = 0; /* of threads that are not here */
+        lochi_lock_init_condition(&pool->source.has_fetched);
         pool->is_forked = lochi_device_is_forked(pool->device);
         if (was_forked || !pool->is_forked) lochi_pool_go(pool);
     }
@@ -232,9 +232,10 @@ size_t lochi_pool_ask_siblings(lochi_pool *pool, size_t bytes, loch_status why)
     const process_need need = {.asker = pool, .device = pool->device, .kind = pool->kind};
     lochi_pool_take_locks(pool);
     lochi_pool_look_at_room(pool, bytes);
-    const size_t limit = lochi_pool_find_limit_room(pool), room = pool->has_room ? pool->room : SIZE_MAX;
+    const size_t limit = lochi_pool_find_limit_room(pool),
+                 room = pool->policy.can_ask_room ? pool->room.bytes : SIZE_MAX;
     /* New memory comes in the place of whole handles; if it can be mapped, between two free pieces at most. */
-    const size_t pieces = pool->is_virtual ? 2 * lochi_pool_find_largest(pool) : 0;
+    const size_t pieces = pool->policy.is_virtual ? 2 * lochi_pool_find_largest(pool) : 0;
     const size_t own = lochi_pool_count_idle(pool, true) + pieces;
     lochi_pool_drop_locks(pool);
     if (limit != SIZE_MAX && limit + own < bytes) return 0; /* the limits refuse it, whatever others give back */

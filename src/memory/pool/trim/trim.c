@@ -21,7 +21,7 @@ void lochi_pool_empty_caches(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
     trim_flush(pool);
-    if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
+    if (pool->policy.is_whole) lochi_pool_join_pieces(pool, SIZE_MAX);
 }
 
 void lochi_pool_gather(lochi_pool *pool)
@@ -35,14 +35,14 @@ void lochi_pool_gather(lochi_pool *pool)
     }
     lochi_pool_drop_faded(pool, 0);
     lochi_pool_drop_shrunk(pool);
-    if (pool->is_whole) lochi_pool_join_pieces(pool, SIZE_MAX); /* after the slabs, which are pieces too */
-    if (!pool->is_of_graphs) lochi_pool_join_lanes(pool);       /* nests stay: no handle can go back */
+    if (pool->policy.is_whole) lochi_pool_join_pieces(pool, SIZE_MAX); /* after the slabs, which are pieces too */
+    if (!pool->is_of_graphs) lochi_pool_join_lanes(pool);              /* nests stay: no handle can go back */
 }
 
 /* Tells whether streams may still use free memory, or a freed block waits for streams: then waiting can help. */
 static bool trim_is_unfinished(const lochi_pool *pool)
 {
-    if (pool->waiting || pool->fading || pool->has_shrunk) return true;
+    if (pool->waiting || pool->fading.first || pool->has_shrunk) return true;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
         if (!lochi_pool_has_passed(lane, lane->freed)) return true;
     return false;

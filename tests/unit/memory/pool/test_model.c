@@ -178,7 +178,7 @@ static void model_alloc(model *m)
 
 static void model_alloc_growable(model *m)
 {
-    if (!lochi_pool_of(m->pool)->is_virtual) return;
+    if (!lochi_pool_of(m->pool)->policy.is_virtual) return;
     model_block *block = &m->blocks[m->count];
     *block =
         (model_block){.requested = model_choose_bytes(m), .stream = (int)test_random_below(&m->random, MODEL_STREAMS)};

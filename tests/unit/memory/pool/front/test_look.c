@@ -64,7 +64,7 @@ typedef struct short_calls {
 
 static void calls_once(short_calls *w)
 {
-    const bool is_host = lochi_pool_of(w->pool)->is_host;
+    const bool is_host = lochi_pool_of(w->pool)->policy.is_host;
     const loch_request zeroed = {.size = sizeof zeroed, .bytes = SMALL, .flags = is_host ? LOCH_ALLOC_ZEROED : 0};
     const loch_request aligned = {.size = sizeof aligned, .bytes = SMALL, .alignment = 64};
     loch_block all = {.size = sizeof all}, sizes = {.size = offsetof(loch_block, id)};

@@ -578,10 +578,11 @@ static void idle_memory_leaves_the_headroom_free(void **state)
             CHECK_OK(loch_free(pool, blocks[--count]));
         assert_true(room_of(device) >= 8 * MIB);
         assert_true(pool_info(pool).reserved_bytes >= held - 16 * MIB); /* no more than that goes back */
-        const uint64_t created = lochi_pool_of(pool)->handles_created;
+        const uint64_t created = lochi_pool_of(pool)->counts.handles_created;
         void *again = pool_alloc(pool, 4 * MIB);
         CHECK_OK(loch_free(pool, again));
-        assert_int_equal(lochi_pool_of(pool)->handles_created, created); /* above the headroom the cache is kept */
+        assert_int_equal(lochi_pool_of(pool)->counts.handles_created,
+                         created); /* above the headroom the cache is kept */
         pool_end_sim(pool, device);
     }
 }
@@ -655,17 +656,17 @@ static void an_option_sets_the_headroom(void **state)
     const loch_pool_options own = {.size = sizeof own, .headroom_bytes = 3 * MIB};
     const loch_pool_options most = {.size = sizeof most, .headroom_bytes = SIZE_MAX};
     loch_allocator *pool = pool_make(device, NULL);
-    assert_int_equal(lochi_pool_of(pool)->headroom, 0); /* none where no library is beside the pool */
+    assert_int_equal(lochi_pool_of(pool)->room.headroom, 0); /* none where no library is beside the pool */
     loch_allocator_release(pool);
     CHECK_OK(loch_option_set("pool_headroom", "5MiB"));
     pool = pool_make(device, NULL);
-    assert_int_equal(lochi_pool_of(pool)->headroom, 5 * MIB);
+    assert_int_equal(lochi_pool_of(pool)->room.headroom, 5 * MIB);
     loch_allocator_release(pool);
     pool = pool_make(device, &own);
-    assert_int_equal(lochi_pool_of(pool)->headroom, 3 * MIB);
+    assert_int_equal(lochi_pool_of(pool)->room.headroom, 3 * MIB);
     loch_allocator_release(pool);
     pool = pool_make(device, &most);
-    assert_int_equal(lochi_pool_of(pool)->headroom, 64 * MIB); /* not more than the device */
+    assert_int_equal(lochi_pool_of(pool)->room.headroom, 64 * MIB); /* not more than the device */
     loch_allocator_release(pool);
     CHECK_OK(loch_option_set("pool_headroom", NULL));
     loch_device_release(device);

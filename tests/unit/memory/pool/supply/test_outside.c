@@ -479,8 +479,8 @@ static void test_forks(void **state)
         const pid_t child = fork();
         if (!child) {
             const lochi_pool *pool = lochi_pool_of(r.pool);
-            const bool is_whole =
-                !pool->filled && !pool->held && !pool->vacated && !lochi_pool_check(lochi_pool_of(r.pool));
+            const bool is_whole = !pool->underway.filled && !pool->underway.held && !pool->underway.vacated &&
+                                  !lochi_pool_check(lochi_pool_of(r.pool));
             _exit(is_whole ? 0 : 1);
         }
         assert_true(child > 0);

@@ -271,7 +271,7 @@ static void searches_that_change_nothing_become_rarer(void **state)
     assert_int_equal(count_searches(pool, 16), 16);
     assert_in_range(count_searches(pool, 10000), 10, 32);
     for (size_t i = 0; i < 3; i++) {
-        pool->handles_moved++;
+        pool->counts.handles_moved++;
         assert_int_equal(count_searches(pool, 3), 3);
         assert_in_range(count_searches(pool, 100), 5, 8);
     }

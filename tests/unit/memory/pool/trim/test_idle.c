@@ -271,7 +271,7 @@ static void blocks_that_others_use_become_idle_behind_them(void **state)
 /* Returns the blocks visited so far to find idle handles. */
 static uint64_t idle_visits(void)
 {
-    return lochi_pool_of(it.pool)->idle_visits;
+    return lochi_pool_of(it.pool)->cap.visits;
 }
 
 /* A free above the cap visits a few blocks, not all free ones: in any order, for blocks smaller than a handle, of its
@@ -369,8 +369,8 @@ static void memory_that_was_idle_before_the_cap_goes_back(void **state)
         CHECK_OK(loch_free(it.pool, it.blocks[i]));
     lochi_pool *pool = lochi_pool_of(it.pool);
     lochi_lock_take(&pool->lock);
-    pool->idle = 32 * MIB;
-    pool->is_obedient = true; /* as the family and the headroom do */
+    pool->cap.bytes = 32 * MIB;
+    pool->cap.is_obedient = true; /* as the family and the headroom do */
     lochi_lock_drop(&pool->lock);
     CHECK_OK(loch_free(it.pool, it.blocks[it.count - 1]));
     assert_true(pool_info(it.pool).free_bytes <= 32 * MIB);
