@@ -4,12 +4,9 @@
 #ifndef LOCHI_POOL_H
 #define LOCHI_POOL_H
 
-#include "memory/pool/gate.h"
-#include "memory/pool/growable.h"
-#include "memory/pool/figures.h"
-#include "memory/pool/image.h"
-#include "memory/pool/look.h"
-#include "memory/pool/transfer.h"
+#include "memory/pool/front/front.h"
+#include "memory/pool/serve/serve.h"
+#include "memory/pool/report/report.h"
 
 /* Allocates with the pool's lock, after the calling thread's cache had no block. The request is as for
  * lochi_pool_alloc_quickly. Returns false if the pool did not try: its gate is closed, or the request needs the
