@@ -8,7 +8,6 @@
 
 #define PLACE_NEAR_PART 32 /* a rest below this part of a request is not worth a search */
 #define PLACE_MISSES 16    /* searches for a better place that change nothing before they become rarer */
-#define PLACE_AGAIN 3      /* those of them that a change of mappings gives back */
 #define PLACE_RESTS 10     /* how often the requests between two searches double then */
 
 /* A stretch of addresses for a request. */
@@ -61,16 +60,13 @@ static inline uint64_t lochi_pool_count_changes(const lochi_pool *pool)
     return pool->counts.handles_created + pool->counts.handles_moved + pool->counts.handles_released +
            pool->counts.handles_revived;
 }
-/* Tells whether a request leaves out the search for a better place. Searches become rarer after PLACE_MISSES that
- * changed nothing, down to one in 1,024: programs that repeat a step have found their places. When mappings change,
- * PLACE_AGAIN searches follow each other before the next ones become rarer. */
+/* Tells whether a request leaves out the search for a better place. While mappings stay as they are, searches become
+ * rarer after PLACE_MISSES that changed nothing, down to one in 1,024: programs that repeat a step have found their
+ * places. */
 static inline bool lochi_pool_rests(lochi_pool *pool)
 {
     const uint64_t changes = lochi_pool_count_changes(pool);
-    if (pool->search.map != changes) {
-        pool->search.rest = 0;
-        if (pool->search.misses > PLACE_MISSES - PLACE_AGAIN) pool->search.misses = PLACE_MISSES - PLACE_AGAIN;
-    }
+    if (pool->search.map != changes) pool->search.misses = pool->search.rest = 0;
     pool->search.map = changes;
     if (!pool->search.rest) return false;
     pool->search.rest--;
