@@ -71,35 +71,35 @@ static double program_mean(const trace_log *trace, uint64_t *sizes)
 
 bool fleet_program_load(fleet_program *program, const fleet_entry *entry)
 {
-    insight_array sizes = {.data = NULL};
+    lochi_array sizes = {.data = NULL};
     *program = (fleet_program){.entry = entry, .limit_bytes = entry->limit_bytes};
     if (!trace_load(&program->trace, entry->path)) return false;
     if (program->trace.duration_us > PROGRAM_DURATION_MAX) {
         tool_fail("%s: the program runs for longer than a year", entry->path);
         return false;
     }
-    if (!lochi_insight_array_reserve(&sizes, program->trace.slots + 1, sizeof(uint64_t)) ||
+    if (!lochi_array_reserve(&sizes, program->trace.slots + 1, sizeof(uint64_t)) ||
         !trace_add_clock(&program->trace, PROGRAM_CLOCK_STEP_US, &program->events)) {
-        lochi_insight_array_free(&sizes);
+        lochi_array_free(&sizes);
         tool_fail("%s: no memory for the trace", entry->path);
         return false;
     }
     program->duration_ns = 1000 * program->trace.duration_us;
     program->mean_requested = program_mean(&program->trace, sizes.data);
-    lochi_insight_array_free(&sizes);
+    lochi_array_free(&sizes);
     return true;
 }
 
 void fleet_program_shrink(fleet_program *program)
 {
-    lochi_insight_array_free(&program->trace.events);
-    lochi_insight_array_free(&program->trace.times_us);
+    lochi_array_free(&program->trace.events);
+    lochi_array_free(&program->trace.times_us);
 }
 
 void fleet_program_unload(fleet_program *program)
 {
     trace_unload(&program->trace);
-    lochi_insight_array_free(&program->events);
+    lochi_array_free(&program->events);
 }
 
 /* --- alone on a device --- */

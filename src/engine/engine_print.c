@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Figures of an engine's seats for programs, and a summary for people. */
 #include "base/fail.h"
-#include "base/printing.h"
-#include "base/sized.h"
+#include "kit/printing.h"
+#include "kit/sized.h"
 #include "engine/engine_state.h"
 #include "memory/allocator.h"
 #include "memory/tag.h"

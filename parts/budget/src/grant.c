@@ -3,6 +3,7 @@
  * more than the file says, whenever the process dies. */
 #include "member.h"
 #include "text.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -57,8 +58,8 @@ static loch_status grant_read(const loch_budget_member *member, budget_table *ta
     budget_slot *slot = &table->slots[member->index];
     if (member->index >= table->head.high || slot->kind != BUDGET_SLOT_MEMBER || slot->pid != self->pid ||
         slot->start != self->start || slot->image != self->image)
-        return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "budget file %s is damaged: member \"%s\" is not in it",
-                              member->budget->file.path, member->name);
+        return LOCH_FAIL(CORRUPT, "budget file %s is damaged: member \"%s\" is not in it", member->budget->file.path,
+                         member->name);
     slot->minimum = member->minimum;
     slot->limit = member->limit;
     slot->granted = member->granted;
@@ -96,12 +97,11 @@ static loch_status grant_fail(const loch_budget_member *member, const budget_tab
     char holders[GRANT_HOLDERS_BYTES];
     const uint64_t more = need > member->granted ? need - member->granted : 0;
     if (need > member->limit)
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0,
-                              "member \"%.24s\" is at its limit of %s in budget \"%.24s\" (%s more)", member->name,
-                              BUDGET_SIZE(member->limit), table->head.name, BUDGET_SIZE(more));
+        return LOCH_FAIL(LIMIT, "member \"%.24s\" is at its limit of %s in budget \"%.24s\" (%s more)", member->name,
+                         BUDGET_SIZE(member->limit), table->head.name, BUDGET_SIZE(more));
     lochi_budget_text_holders(table, holders, sizeof holders);
-    return loch_error_set(LOCH_E_LIMIT, NULL, 0, "budget \"%.24s\" of %s has no %s for \"%.24s\": %s", table->head.name,
-                          BUDGET_SIZE(table->head.total), BUDGET_SIZE(more), member->name, holders);
+    return LOCH_FAIL(LIMIT, "budget \"%.24s\" of %s has no %s for \"%.24s\": %s", table->head.name,
+                     BUDGET_SIZE(table->head.total), BUDGET_SIZE(more), member->name, holders);
 }
 
 /* Asks the other members to give back, so that the grant can become `need`. Sets which of them have to be woken. */
@@ -156,7 +156,7 @@ loch_status lochi_budget_grant_raise(loch_budget_member *member, uint64_t need, 
     bool is_rung[BUDGET_SLOTS] = {false};
     budget_table *table = malloc(sizeof *table);
     const uint64_t before = member->granted;
-    if (!table) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
+    if (!table) return LOCH_FAIL(HOST_MEMORY, "no host memory to read a budget");
     loch_status status = lochi_budget_file_lock(file, BUDGET_PATIENCE_NS);
     if (status == LOCH_OK) {
         status = grant_raise_in(member, table, need, wish, is_asking, is_told, is_rung);

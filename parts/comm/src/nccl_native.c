@@ -2,6 +2,7 @@
 /* The communicator of NCCL: entering its device, waiting for its calls, giving it up. */
 #include "nccl_native.h"
 #include "nccl_watch.h"
+#include "kit/fail.h"
 #include <sched.h>
 #include <time.h>
 
@@ -12,7 +13,7 @@
 loch_status lochi_comm_frame_enter(const loch_comm *comm, comm_frame *frame)
 {
     frame->driver = loch_device_get_driver(comm->device, &frame->self);
-    if (!frame->driver) return COMM_FAIL(FORKED, "the device of the communicator was opened before a fork");
+    if (!frame->driver) return LOCH_FAIL(FORKED, "the device of the communicator was opened before a fork");
     return frame->driver->enter(frame->self, &frame->before);
 }
 
@@ -97,7 +98,7 @@ loch_status lochi_comm_native_finish(loch_comm *comm, int result, const char *ca
 loch_status lochi_comm_native_settle(loch_comm *comm, int result, const char *call)
 {
     comm_nccl *nccl = comm->below;
-    COMM_TRY(lochi_comm_native_finish(comm, result, call));
+    LOCH_RETURN(lochi_comm_native_finish(comm, result, call));
     if (nccl->api->ncclCommGetAsyncError(nccl->native, &result) != COMM_NCCL_SUCCESS)
         result = COMM_NCCL_INVALID_ARGUMENT;
     return lochi_comm_native_finish(comm, result, call);

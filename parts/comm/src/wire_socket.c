@@ -2,6 +2,7 @@
 /* Bytes over a Unix stream socket. Every wait ends when the other side closes the socket, which it does when it ends or
  * crashes. */
 #include "wire.h"
+#include "kit/fail.h"
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -19,9 +20,8 @@ loch_status lochi_comm_handover_socket_check(int socket)
         length = sizeof kind;
         if (getsockopt(socket, SOL_SOCKET, SO_TYPE, &kind, &length) == 0 && kind == SOCK_STREAM) return LOCH_OK;
     }
-    return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                          "the peer of a hand-over has no communicator, and descriptor %d is not a Unix stream socket",
-                          socket);
+    return LOCH_FAIL(
+        INVALID, "the peer of a hand-over has no communicator, and descriptor %d is not a Unix stream socket", socket);
 }
 
 static uint64_t socket_now(void)
@@ -39,9 +39,7 @@ static loch_status socket_wait(const handover_wire *wire, short events, uint64_t
         int ms = -1;
         if (end_ns) {
             const uint64_t now = socket_now();
-            if (now >= end_ns)
-                return loch_error_set(LOCH_E_BUSY, NULL, 0, "the hand-over waits for %s longer than it may",
-                                      wire->name);
+            if (now >= end_ns) return LOCH_FAIL(BUSY, "the hand-over waits for %s longer than it may", wire->name);
             const uint64_t left = (end_ns - now) / NS_PER_MS + 1;
             ms = left > 1000 ? 1000 : (int)left;
         }

@@ -35,11 +35,11 @@ typedef struct chrome_writer {
     const loch_recording *recording;
     FILE *file;
     bool has_events;         /* a comma is needed */
-    insight_array devices;   /* of chrome_device */
-    insight_array places;    /* of uint32_t: counter of each tag */
+    lochi_array devices;   /* of chrome_device */
+    lochi_array places;    /* of uint32_t: counter of each tag */
     uint32_t tags[TAGS_MAX]; /* tags with a counter */
     size_t tag_count;
-    insight_array sizes; /* of uint64_t: present bytes of each block */
+    lochi_array sizes; /* of uint64_t: present bytes of each block */
     uint64_t part_ns;    /* length of a part of the time; 1: every moment is a part */
 } chrome_writer;
 
@@ -157,10 +157,10 @@ static bool writer_choose_tags(chrome_writer *writer)
     const loch_recording_block *blocks = recording->blocks.data;
     const loch_recording_event *events = recording->events.data;
     const size_t count = recording->info.tags;
-    insight_array tags = {.data = NULL};
+    lochi_array tags = {.data = NULL};
     uint64_t *sizes = writer->sizes.data;
     size_t changes = 0;
-    if (!lochi_insight_array_reserve(&tags, count, sizeof(chrome_tag))) return false;
+    if (!lochi_array_reserve(&tags, count, sizeof(chrome_tag))) return false;
     chrome_tag *all = tags.data;
     for (uint32_t i = 0; i < count; i++)
         all[i].tag = i;
@@ -184,7 +184,7 @@ static bool writer_choose_tags(chrome_writer *writer)
         places[all[i].tag] = is_own ? (uint32_t)i : TAGS_MAX;
         if (is_own) writer->tags[writer->tag_count++] = all[i].tag;
     }
-    lochi_insight_array_free(&tags);
+    lochi_array_free(&tags);
     return true;
 }
 
@@ -223,13 +223,13 @@ static void put_call(chrome_writer *writer, const chrome_call *call, uint32_t la
 static bool writer_put_calls(chrome_writer *writer)
 {
     const loch_recording_event *events = writer->recording->events.data;
-    insight_array calls = {.data = NULL};
+    lochi_array calls = {.data = NULL};
     for (uint32_t i = 0; i < writer->recording->events.count; i++) {
         if (events[i].kind != LOCH_RECORDED_CALL) continue;
         const uint64_t duration = events[i].value < events[i].time_ns ? events[i].value : events[i].time_ns;
         const chrome_call call = {events[i].time_ns - duration, duration, i, events[i].stream};
-        if (!lochi_insight_array_append(&calls, &call, 1, sizeof call)) {
-            lochi_insight_array_free(&calls);
+        if (!lochi_array_append(&calls, &call, 1, sizeof call)) {
+            lochi_array_free(&calls);
             return false;
         }
     }
@@ -253,7 +253,7 @@ static bool writer_put_calls(chrome_writer *writer)
         ends[lane] = call->start_ns + call->duration_ns;
         put_call(writer, call, lane);
     }
-    lochi_insight_array_free(&calls);
+    lochi_array_free(&calls);
     return true;
 }
 
@@ -298,8 +298,8 @@ static bool writer_put_blocks(chrome_writer *writer)
     const loch_recording *recording = writer->recording;
     const loch_recording_block *blocks = recording->blocks.data;
     const loch_recording_event *events = recording->events.data;
-    insight_array largest = {.data = NULL};
-    if (!lochi_insight_array_reserve(&largest, recording->blocks.count + 1, sizeof(chrome_block))) return false;
+    lochi_array largest = {.data = NULL};
+    if (!lochi_array_reserve(&largest, recording->blocks.count + 1, sizeof(chrome_block))) return false;
     chrome_block *all = largest.data;
     for (uint32_t i = 0; i < recording->blocks.count; i++)
         all[i] = (chrome_block){blocks[i].bytes, i};
@@ -315,7 +315,7 @@ static bool writer_put_blocks(chrome_writer *writer)
         if (block->free_event != LOCH_RECORDING_NONE)
             put_block_side(writer, 'e', all[i].block, block->free_event, name);
     }
-    lochi_insight_array_free(&largest);
+    lochi_array_free(&largest);
     return true;
 }
 
@@ -375,9 +375,9 @@ loch_status lochi_insight_write_chrome(const loch_recording *recording, const lo
     chrome_writer writer = {.recording = recording, .file = sink->file};
     const size_t devices = recording->info.devices, count = recording->events.count;
     loch_status status = LOCH_OK;
-    bool is_good = lochi_insight_array_reserve(&writer.devices, devices, sizeof(chrome_device)) &&
-                   lochi_insight_array_reserve(&writer.places, recording->info.tags, sizeof(uint32_t)) &&
-                   lochi_insight_array_reserve(&writer.sizes, recording->blocks.count, sizeof(uint64_t)) &&
+    bool is_good = lochi_array_reserve(&writer.devices, devices, sizeof(chrome_device)) &&
+                   lochi_array_reserve(&writer.places, recording->info.tags, sizeof(uint32_t)) &&
+                   lochi_array_reserve(&writer.sizes, recording->blocks.count, sizeof(uint64_t)) &&
                    writer_choose_tags(&writer);
     if (is_good) {
         writer.devices.count = devices;
@@ -392,8 +392,8 @@ loch_status lochi_insight_write_chrome(const loch_recording *recording, const lo
         is_good = writer_put_calls(&writer) && writer_put_blocks(&writer);
         fputs("\n]}\n", sink->file);
     }
-    lochi_insight_array_free(&writer.devices);
-    lochi_insight_array_free(&writer.places);
-    lochi_insight_array_free(&writer.sizes);
+    lochi_array_free(&writer.devices);
+    lochi_array_free(&writer.places);
+    lochi_array_free(&writer.sizes);
     return is_good ? status : lochi_insight_no_memory(sink->path);
 }

@@ -24,8 +24,8 @@ typedef enum difference_noun { DIFFERENCE_TAG, DIFFERENCE_SITE, DIFFERENCE_CALL 
 typedef struct difference {
     const loch_recording *before, *after;
     insight_stats stats[2];
-    insight_array rows; /* of difference_row: the present table */
-    insight_map places; /* hash of a name -> row */
+    lochi_array rows; /* of difference_row: the present table */
+    lochi_table places; /* hash of a name -> row */
 } difference;
 
 /* --- matching --- */
@@ -57,12 +57,12 @@ static bool difference_add(difference *all, difference_noun noun, size_t side, u
 {
     const loch_recording *recording = side ? all->after : all->before;
     const uint64_t hash = difference_key(recording, noun, key);
-    uint32_t place = lochi_insight_map_find(&all->places, hash);
+    uint32_t place = lochi_table_find(&all->places, hash);
     if (place == UINT32_MAX) {
         const difference_row row = {.recording = recording, .key = key};
         place = (uint32_t)all->rows.count;
-        if (!lochi_insight_array_append(&all->rows, &row, 1, sizeof row) ||
-            !lochi_insight_map_set(&all->places, hash, place))
+        if (!lochi_array_append(&all->rows, &row, 1, sizeof row) ||
+            !lochi_table_set(&all->places, hash, place))
             return false;
     }
     difference_row *row = (difference_row *)all->rows.data + place;
@@ -88,10 +88,10 @@ static int difference_compare(const void *a, const void *b)
 static bool difference_collect(difference *all, difference_noun noun)
 {
     all->rows.count = 0;
-    lochi_insight_map_free(&all->places);
+    lochi_table_free(&all->places);
     for (size_t side = 0; side < 2; side++) {
         const insight_stats *stats = &all->stats[side];
-        const insight_array *groups = noun == DIFFERENCE_TAG ? &stats->peak.tags : &stats->peak.stacks;
+        const lochi_array *groups = noun == DIFFERENCE_TAG ? &stats->peak.tags : &stats->peak.stacks;
         const size_t count = noun == DIFFERENCE_CALL ? stats->calls.count : groups->count;
         for (size_t i = 0; i < count; i++) {
             const insight_group *group = (const insight_group *)groups->data + i;
@@ -306,7 +306,7 @@ loch_status loch_recording_print_difference(const loch_recording *before, const 
     const bool is_good = difference_print(&all, format, &out);
     lochi_insight_stats_free(&all.stats[0]);
     lochi_insight_stats_free(&all.stats[1]);
-    lochi_insight_array_free(&all.rows);
-    lochi_insight_map_free(&all.places);
+    lochi_array_free(&all.rows);
+    lochi_table_free(&all.places);
     return is_good ? lochi_insight_text_end(&out, length) : lochi_insight_no_memory(before->info.path);
 }

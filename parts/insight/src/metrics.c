@@ -16,8 +16,8 @@ typedef struct metrics_row {
 } metrics_row;
 
 typedef struct metrics_table {
-    insight_array rows; /* of metrics_row */
-    insight_map places; /* both indices -> row */
+    lochi_array rows; /* of metrics_row */
+    lochi_table places; /* both indices -> row */
 } metrics_table;
 
 typedef struct metrics_figures {
@@ -25,7 +25,7 @@ typedef struct metrics_figures {
     metrics_table devices;  /* device */
     metrics_table calls;    /* device, call */
     metrics_table failures; /* allocator */
-    insight_array sizes;    /* of uint64_t: present bytes of each block */
+    lochi_array sizes;    /* of uint64_t: present bytes of each block */
     metrics_row nothing;    /* written to after a failure, never read */
     bool is_good;
 } metrics_figures;
@@ -33,12 +33,12 @@ typedef struct metrics_figures {
 static metrics_row *table_get(metrics_figures *figures, metrics_table *table, uint32_t first, uint32_t second)
 {
     const uint64_t key = (uint64_t)first << 32 | second;
-    uint32_t place = lochi_insight_map_find(&table->places, key);
+    uint32_t place = lochi_table_find(&table->places, key);
     if (place == UINT32_MAX) {
         const metrics_row row = {.first = first, .second = second};
         place = (uint32_t)table->rows.count;
-        if (!lochi_insight_array_append(&table->rows, &row, 1, sizeof row) ||
-            !lochi_insight_map_set(&table->places, key, place)) {
+        if (!lochi_array_append(&table->rows, &row, 1, sizeof row) ||
+            !lochi_table_set(&table->places, key, place)) {
             figures->is_good = false;
             return &figures->nothing;
         }
@@ -229,14 +229,14 @@ loch_status lochi_insight_write_metrics(const loch_recording *recording, const l
     metrics_figures figures = {.is_good = true};
     metrics_table *const tables[] = {&figures.tags, &figures.devices, &figures.calls, &figures.failures};
     (void)options;
-    figures.is_good = lochi_insight_array_reserve(&figures.sizes, recording->blocks.count, sizeof(uint64_t));
+    figures.is_good = lochi_array_reserve(&figures.sizes, recording->blocks.count, sizeof(uint64_t));
     for (size_t i = 0; figures.is_good && i < recording->events.count; i++)
         figures_add(&figures, recording, (const loch_recording_event *)recording->events.data + i);
     if (figures.is_good) put_figures(sink->file, recording, &figures);
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        lochi_insight_array_free(&tables[i]->rows);
-        lochi_insight_map_free(&tables[i]->places);
+        lochi_array_free(&tables[i]->rows);
+        lochi_table_free(&tables[i]->places);
     }
-    lochi_insight_array_free(&figures.sizes);
+    lochi_array_free(&figures.sizes);
     return figures.is_good ? LOCH_OK : lochi_insight_no_memory(sink->path);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "print.h"
+#include "kit/fail.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,10 +11,9 @@ loch_status lochi_insight_text_begin(const void *object, loch_format format, cha
 {
     if (length) *length = 0;
     if (bytes && text) *text = 0;
-    if (!object || (bytes && !text))
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "printing needs a recording, and a place for the text");
+    if (!object || (bytes && !text)) return LOCH_FAIL(INVALID, "printing needs a recording, and a place for the text");
     if (format != LOCH_FORMAT_TEXT && format != LOCH_FORMAT_JSON)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "format %d of figures is not known", (int)format);
+        return LOCH_FAIL(INVALID, "format %d of figures is not known", (int)format);
     *out = (insight_text){text, bytes, 0};
     return LOCH_OK;
 }

@@ -4,8 +4,8 @@
 
 void lochi_insight_report_put(report_bytes *bytes, uint64_t value)
 {
-    insight_array *array = &bytes->array;
-    if (bytes->has_failed || !lochi_insight_array_reserve(array, array->count + 10, 1)) {
+    lochi_array *array = &bytes->array;
+    if (bytes->has_failed || !lochi_array_reserve(array, array->count + 10, 1)) {
         bytes->has_failed = true;
         return;
     }

@@ -113,7 +113,7 @@ static const char *page_tag(const loch_recording *recording, uint32_t tag)
     return tag ? loch_recording_get_name(recording, LOCH_RECORDING_TAG, tag) : "(no tag)";
 }
 
-static void page_groups(insight_text *out, const loch_recording *recording, const insight_array *array, uint64_t bytes,
+static void page_groups(insight_text *out, const loch_recording *recording, const lochi_array *array, uint64_t bytes,
                         const char *title, const char *noun)
 {
     const insight_group *groups = array->data;

@@ -25,7 +25,7 @@ void *lochi_safetensors_array_add(safetensors_array *array, size_t bytes)
 
 static loch_status header_no_memory(const char *path)
 {
-    return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for the header of %s", safetensors_tail(path));
+    return LOCH_FAIL(HOST_MEMORY, "no host memory for the header of %s", safetensors_tail(path));
 }
 
 /* Makes an array of pointers to the items of another, sorted. NULL with LOCH_OK if there are no items. */
@@ -58,8 +58,8 @@ loch_status lochi_safetensors_metadata_sort(const char *path, safetensors_metada
     LOCH_RETURN(header_sort(path, &metadata->pairs, sizeof(safetensors_pair), header_compare_keys, &metadata->by_key));
     for (size_t i = 1; i < metadata->pairs.count; i++)
         if (header_compare_keys(metadata->by_key[i - 1], metadata->by_key[i]) == 0)
-            return SAFETENSORS_FAIL(CORRUPT, "%s has the key \"%.60s\" twice in its metadata", safetensors_tail(path),
-                                    metadata->by_key[i]->key);
+            return LOCH_FAIL(CORRUPT, "%s has the key \"%.60s\" twice in its metadata", safetensors_tail(path),
+                             metadata->by_key[i]->key);
     return LOCH_OK;
 }
 
@@ -106,10 +106,10 @@ static loch_status header_say_wrong(const header_reader *reader)
     const safetensors_scan *scan = &reader->scan;
     if (reader->is_out_of_memory) return header_no_memory(reader->path);
     if (reader->name)
-        return SAFETENSORS_FAIL(CORRUPT, "the header of %s is wrong at byte %zu, in \"%.60s\": %s",
-                                safetensors_tail(reader->path), scan->wrong_at, reader->name, scan->wrong);
-    return SAFETENSORS_FAIL(CORRUPT, "the header of %s is wrong at byte %zu: %s", safetensors_tail(reader->path),
-                            scan->wrong_at, scan->wrong);
+        return LOCH_FAIL(CORRUPT, "the header of %s is wrong at byte %zu, in \"%.60s\": %s",
+                         safetensors_tail(reader->path), scan->wrong_at, reader->name, scan->wrong);
+    return LOCH_FAIL(CORRUPT, "the header of %s is wrong at byte %zu: %s", safetensors_tail(reader->path),
+                     scan->wrong_at, scan->wrong);
 }
 
 static bool header_read_metadata(header_reader *reader)
@@ -242,20 +242,19 @@ static loch_status header_check_entry(const char *path, const safetensors_entry 
     uint64_t bytes;
     char shape[48];
     if (entry->start > entry->end)
-        return SAFETENSORS_FAIL(CORRUPT, "%s: the data_offsets of \"%.60s\" end before they begin: [%llu, %llu]",
-                                safetensors_tail(path), entry->name, (unsigned long long)entry->start,
-                                (unsigned long long)entry->end);
+        return LOCH_FAIL(CORRUPT, "%s: the data_offsets of \"%.60s\" end before they begin: [%llu, %llu]",
+                         safetensors_tail(path), entry->name, (unsigned long long)entry->start,
+                         (unsigned long long)entry->end);
     if (!entry->type) return LOCH_OK; /* refused when it is asked for: its elements are of a size that is not known */
     const bool is_good = header_count_bytes(entry, &bytes);
     if (is_good && bytes == entry->end - entry->start) return LOCH_OK;
     header_print_shape(entry, shape, sizeof shape);
     if (!is_good)
-        return SAFETENSORS_FAIL(CORRUPT,
-                                "%s: \"%.50s\", %s [%s], has a size in bytes that is not whole or does not fit 2^61",
-                                safetensors_tail(path), entry->name, entry->type_name, shape);
-    return SAFETENSORS_FAIL(CORRUPT, "%s: \"%.50s\", %s [%s], needs %llu bytes and has %llu", safetensors_tail(path),
-                            entry->name, entry->type_name, shape, (unsigned long long)bytes,
-                            (unsigned long long)(entry->end - entry->start));
+        return LOCH_FAIL(CORRUPT, "%s: \"%.50s\", %s [%s], has a size in bytes that is not whole or does not fit 2^61",
+                         safetensors_tail(path), entry->name, entry->type_name, shape);
+    return LOCH_FAIL(CORRUPT, "%s: \"%.50s\", %s [%s], needs %llu bytes and has %llu", safetensors_tail(path),
+                     entry->name, entry->type_name, shape, (unsigned long long)bytes,
+                     (unsigned long long)(entry->end - entry->start));
 }
 
 int lochi_safetensors_compare_names(const void *a, const void *b)
@@ -278,24 +277,23 @@ static loch_status header_check_places(const char *path, const safetensors_heade
     for (size_t i = 0; i < header->entries.count; i++) {
         const safetensors_entry *entry = header->by_place[i];
         if (entry->start < end)
-            return SAFETENSORS_FAIL(
+            return LOCH_FAIL(
                 CORRUPT, "%s: \"%.40s\" begins at byte %llu of the data, inside \"%.40s\", which ends at %llu",
                 safetensors_tail(path), entry->name, (unsigned long long)entry->start, before, (unsigned long long)end);
         if (entry->start > end)
-            return SAFETENSORS_FAIL(
-                CORRUPT, "%s: bytes %llu to %llu of the data, before \"%.50s\", belong to no tensor",
-                safetensors_tail(path), (unsigned long long)end, (unsigned long long)entry->start, entry->name);
+            return LOCH_FAIL(CORRUPT, "%s: bytes %llu to %llu of the data, before \"%.50s\", belong to no tensor",
+                             safetensors_tail(path), (unsigned long long)end, (unsigned long long)entry->start,
+                             entry->name);
         end = entry->end;
         before = entry->name;
     }
     if (end > data_bytes)
-        return SAFETENSORS_FAIL(CORRUPT, "%s is truncated: %llu of %llu bytes of data are missing",
-                                safetensors_tail(path), (unsigned long long)(end - data_bytes),
-                                (unsigned long long)end);
+        return LOCH_FAIL(CORRUPT, "%s is truncated: %llu of %llu bytes of data are missing", safetensors_tail(path),
+                         (unsigned long long)(end - data_bytes), (unsigned long long)end);
     if (end < data_bytes)
-        return SAFETENSORS_FAIL(
-            CORRUPT, "%s: %llu bytes behind the last tensor, which ends at %llu of the data, belong to no tensor",
-            safetensors_tail(path), (unsigned long long)(data_bytes - end), (unsigned long long)end);
+        return LOCH_FAIL(CORRUPT,
+                         "%s: %llu bytes behind the last tensor, which ends at %llu of the data, belong to no tensor",
+                         safetensors_tail(path), (unsigned long long)(data_bytes - end), (unsigned long long)end);
     return LOCH_OK;
 }
 
@@ -314,8 +312,8 @@ static loch_status header_check(const char *path, safetensors_header *header, ui
         header_sort(path, &header->entries, sizeof *entries, lochi_safetensors_compare_names, &header->by_name));
     for (size_t i = 1; i < count; i++)
         if (lochi_safetensors_compare_names(header->by_name[i - 1], header->by_name[i]) == 0)
-            return SAFETENSORS_FAIL(CORRUPT, "%s has two tensors with the name \"%.60s\"", safetensors_tail(path),
-                                    header->by_name[i]->name);
+            return LOCH_FAIL(CORRUPT, "%s has two tensors with the name \"%.60s\"", safetensors_tail(path),
+                             header->by_name[i]->name);
     LOCH_RETURN(header_sort(path, &header->entries, sizeof *entries, header_compare_places, &header->by_place));
     LOCH_RETURN(header_check_places(path, header, data_bytes));
     return lochi_safetensors_metadata_sort(path, &header->metadata);

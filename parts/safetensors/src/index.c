@@ -18,7 +18,7 @@ typedef struct index_reader {
 
 static loch_status index_no_memory(const loch_safetensors *model)
 {
-    return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for the index %s", safetensors_tail(model->path));
+    return LOCH_FAIL(HOST_MEMORY, "no host memory for the index %s", safetensors_tail(model->path));
 }
 
 static bool index_add(index_reader *reader, safetensors_array *array, const char *key, const char *value)
@@ -89,8 +89,8 @@ static loch_status index_read(index_reader *reader)
 {
     if (index_read_all(reader)) return LOCH_OK;
     if (reader->is_out_of_memory) return index_no_memory(reader->model);
-    return SAFETENSORS_FAIL(CORRUPT, "the index %s is wrong at byte %zu: %s", safetensors_tail(reader->model->path),
-                            reader->scan.wrong_at, reader->scan.wrong);
+    return LOCH_FAIL(CORRUPT, "the index %s is wrong at byte %zu: %s", safetensors_tail(reader->model->path),
+                     reader->scan.wrong_at, reader->scan.wrong);
 }
 
 /* --- files --- */
@@ -105,8 +105,8 @@ static loch_status index_open_file(const loch_safetensors *model, const char *na
                                    safetensors_file *out)
 {
     if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return SAFETENSORS_FAIL(CORRUPT, "the index %s names \"%.60s\", which is not a file beside it",
-                                safetensors_tail(model->path), name);
+        return LOCH_FAIL(CORRUPT, "the index %s names \"%.60s\", which is not a file beside it",
+                         safetensors_tail(model->path), name);
     const char *slash = strrchr(model->path, '/');
     const size_t folder = slash ? (size_t)(slash + 1 - model->path) : 0;
     char *path = calloc(folder + strlen(name) + 1, 1);
@@ -129,11 +129,11 @@ static loch_status index_mark(const loch_safetensors *model, const safetensors_f
         safetensors_entry *entry =
             lochi_safetensors_find_entry(file->header.by_name, file->header.entries.count, weights[i]->key);
         if (!entry)
-            return SAFETENSORS_FAIL(CORRUPT, "the index %s says that \"%.50s\" is in %.60s, which lacks it",
-                                    safetensors_tail(model->path), weights[i]->key, weights[i]->value);
+            return LOCH_FAIL(CORRUPT, "the index %s says that \"%.50s\" is in %.60s, which lacks it",
+                             safetensors_tail(model->path), weights[i]->key, weights[i]->value);
         if (entry->is_listed)
-            return SAFETENSORS_FAIL(CORRUPT, "the index %s names \"%.60s\" twice", safetensors_tail(model->path),
-                                    weights[i]->key);
+            return LOCH_FAIL(CORRUPT, "the index %s names \"%.60s\" twice", safetensors_tail(model->path),
+                             weights[i]->key);
         entry->is_listed = true;
     }
     return LOCH_OK;
@@ -171,8 +171,8 @@ static loch_status index_list(loch_safetensors *model, void **scratch)
     lochi_safetensors_sort((void **)model->by_name, scratch, count, lochi_safetensors_compare_names);
     for (size_t i = 1; i < count; i++)
         if (lochi_safetensors_compare_names(model->by_name[i - 1], model->by_name[i]) == 0)
-            return SAFETENSORS_FAIL(CORRUPT, "the index %s names \"%.60s\" twice", safetensors_tail(model->path),
-                                    model->by_name[i]->name);
+            return LOCH_FAIL(CORRUPT, "the index %s names \"%.60s\" twice", safetensors_tail(model->path),
+                             model->by_name[i]->name);
     return LOCH_OK;
 }
 

@@ -22,7 +22,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/outside.h"
 

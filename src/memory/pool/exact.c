@@ -10,7 +10,7 @@
  * made. In pools of graphs the address tells the slab (lochi_pool_slab_alignment). */
 #include "memory/pool/exact.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/block.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/cache.h"

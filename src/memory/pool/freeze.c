@@ -13,7 +13,7 @@
  * protection of its whole pages, before it frees the block. */
 #include "base/fail.h"
 #include "base/logging.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/compact.h"
 #include "memory/pool/gate.h"

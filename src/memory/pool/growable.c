@@ -9,7 +9,7 @@
 #include "memory/pool/growable.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/block.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/cache.h"

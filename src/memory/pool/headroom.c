@@ -14,7 +14,7 @@
 #include "memory/pool/headroom.h"
 #include "base/fail.h"
 #include "base/options.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/driver.h"
 #include "memory/pool/family.h"
 #include "memory/pool/outside.h"

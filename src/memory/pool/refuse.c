@@ -2,7 +2,7 @@
 /* The error sentences of a pool: what does not fit, whose limit it is, and what is asleep. */
 #include "memory/pool/refuse.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/family.h"
 #include "memory/pool/heap.h"
 #include "memory/pool/headroom.h"

@@ -9,7 +9,7 @@
 #include "memory/pool/idle.h"
 #include "memory/pool/release.h"
 #include "memory/tag.h"
-#include "base/printing.h"
+#include "kit/printing.h"
 #include <loch/tag.h>
 
 /* --- figures --- */

@@ -16,7 +16,7 @@
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/options.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "memory/pool/cells.h"
 #include "memory/pool/cache.h"
 #include "memory/pool/gate.h"

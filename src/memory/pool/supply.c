@@ -5,7 +5,7 @@
 #include "memory/pool/supply.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/driver.h"
 #include "memory/pool/handle.h"
 #include "memory/pool/headroom.h"

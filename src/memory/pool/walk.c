@@ -2,7 +2,7 @@
 /* Describes blocks: one by its address, all blocks of a pool, or those of a family. */
 #include "memory/pool/walk.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/bounds.h"
 #include "memory/pool/family.h"
 #include "memory/pool/find.h"

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* A strict reader of JSON (json_read.h). */
-#include "json_read.h"
+/* A strict reader of JSON (json.h). */
+#include "kit/json.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define JSON_DEPTH_MAX 64
 
-json_reader lochi_insight_json_read_begin(const void *text, size_t bytes)
+lochi_json lochi_json_begin(const void *text, size_t bytes)
 {
-    return (json_reader){.start = text, .at = text, .end = (const char *)text + bytes, .is_first = true};
+    return (lochi_json){.start = text, .at = text, .end = (const char *)text + bytes, .is_first = true};
 }
 
-bool lochi_insight_json_read_fail(json_reader *reader, const char *wrong)
+bool lochi_json_fail(lochi_json *reader, const char *wrong)
 {
     if (!reader->wrong) reader->wrong = wrong;
     return false;
 }
 
 /* Returns the next byte that is not space; 0 at the end and after a mistake. */
-static char json_peek(json_reader *reader)
+static char json_peek(lochi_json *reader)
 {
     while (reader->at < reader->end &&
            (*reader->at == ' ' || *reader->at == '\t' || *reader->at == '\n' || *reader->at == '\r'))
@@ -26,12 +26,12 @@ static char json_peek(json_reader *reader)
     return reader->wrong || reader->at == reader->end ? '\0' : *reader->at;
 }
 
-static bool json_is_digit(const json_reader *reader)
+static bool json_is_digit(const lochi_json *reader)
 {
     return reader->at < reader->end && *reader->at >= '0' && *reader->at <= '9';
 }
 
-char lochi_insight_json_read_kind(json_reader *reader)
+char lochi_json_kind(lochi_json *reader)
 {
     const char next = json_peek(reader);
     if (next == '-' || json_is_digit(reader)) return '0';
@@ -41,12 +41,12 @@ char lochi_insight_json_read_kind(json_reader *reader)
 
 /* --- objects and lists --- */
 
-bool lochi_insight_json_read_open(json_reader *reader, char bracket)
+bool lochi_json_open(lochi_json *reader, char bracket)
 {
     if (json_peek(reader) != bracket)
-        return lochi_insight_json_read_fail(reader, bracket == '{' ? "an object is expected" : "a list is expected");
+        return lochi_json_fail(reader, bracket == '{' ? "an object is expected" : "a list is expected");
     if (reader->depth == JSON_DEPTH_MAX)
-        return lochi_insight_json_read_fail(reader, "objects and lists are more than 64 levels deep");
+        return lochi_json_fail(reader, "objects and lists are more than 64 levels deep");
     reader->depth++;
     reader->at++;
     reader->is_first = true;
@@ -54,10 +54,10 @@ bool lochi_insight_json_read_open(json_reader *reader, char bracket)
 }
 
 /* Goes behind the comma before the next item. Returns false at the closing bracket, which it goes behind. */
-static bool json_next(json_reader *reader, char close)
+static bool json_next(lochi_json *reader, char close)
 {
     const char next = json_peek(reader);
-    if (!next) return lochi_insight_json_read_fail(reader, "the text ends too early");
+    if (!next) return lochi_json_fail(reader, "the text ends too early");
     if (next == close) {
         reader->at++;
         reader->depth--;
@@ -65,14 +65,14 @@ static bool json_next(json_reader *reader, char close)
         return false;
     }
     if (!reader->is_first) {
-        if (next != ',') return lochi_insight_json_read_fail(reader, "a comma or a closing bracket is expected");
+        if (next != ',') return lochi_json_fail(reader, "a comma or a closing bracket is expected");
         reader->at++;
     }
     reader->is_first = false;
     return true;
 }
 
-bool lochi_insight_json_read_item(json_reader *reader)
+bool lochi_json_item(lochi_json *reader)
 {
     return json_next(reader, ']');
 }
@@ -86,34 +86,34 @@ static void json_append(char *out, size_t room, size_t *used, const char *bytes,
         if (*used < room) out[*used] = bytes[i];
 }
 
-static bool json_hex(json_reader *reader, unsigned *out)
+static bool json_hex(lochi_json *reader, unsigned *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++, reader->at++) {
         const char *digits = "0123456789abcdef0123456789ABCDEF", *found;
         if (reader->at == reader->end || !*reader->at || !(found = strchr(digits, *reader->at)))
-            return lochi_insight_json_read_fail(reader, "\\u needs four hexadecimal digits");
+            return lochi_json_fail(reader, "\\u needs four hexadecimal digits");
         *out = *out << 4 | (unsigned)((found - digits) & 15);
     }
     return true;
 }
 
-static bool json_append_unicode(json_reader *reader, char *out, size_t room, size_t *used)
+static bool json_append_unicode(lochi_json *reader, char *out, size_t room, size_t *used)
 {
     unsigned code, low;
     if (!json_hex(reader, &code)) return false;
     if (code >= 0xD800 && code < 0xDC00) {
         if (reader->end - reader->at < 2 || reader->at[0] != '\\' || reader->at[1] != 'u')
-            return lochi_insight_json_read_fail(reader, "half of a surrogate pair is missing");
+            return lochi_json_fail(reader, "half of a surrogate pair is missing");
         reader->at += 2;
         if (!json_hex(reader, &low)) return false;
         if (low < 0xDC00 || low > 0xDFFF)
-            return lochi_insight_json_read_fail(reader, "half of a surrogate pair is missing");
+            return lochi_json_fail(reader, "half of a surrogate pair is missing");
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     } else if (code >= 0xDC00 && code < 0xE000) {
-        return lochi_insight_json_read_fail(reader, "half of a surrogate pair is missing");
+        return lochi_json_fail(reader, "half of a surrogate pair is missing");
     }
-    if (!code) return lochi_insight_json_read_fail(reader, "text has a zero in it");
+    if (!code) return lochi_json_fail(reader, "text has a zero in it");
     char utf8[4];
     size_t length = 0;
     if (code < 0x80) {
@@ -129,30 +129,30 @@ static bool json_append_unicode(json_reader *reader, char *out, size_t room, siz
     return true;
 }
 
-static bool json_append_escaped(json_reader *reader, char *out, size_t room, size_t *used)
+static bool json_append_escaped(lochi_json *reader, char *out, size_t room, size_t *used)
 {
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
-    if (reader->at == reader->end) return lochi_insight_json_read_fail(reader, "the text ends too early");
+    if (reader->at == reader->end) return lochi_json_fail(reader, "the text ends too early");
     const char name = *reader->at++;
     if (name == 'u') return json_append_unicode(reader, out, room, used);
     const char *found = name ? strchr(names, name) : NULL;
-    if (!found) return lochi_insight_json_read_fail(reader, "an unknown escape in text");
+    if (!found) return lochi_json_fail(reader, "an unknown escape in text");
     json_append(out, room, used, &values[found - names], 1);
     return true;
 }
 
 /* Reads text and counts its bytes. What does not fit is not copied. The copy does not end with a zero. */
-static bool json_string(json_reader *reader, char *out, size_t room, size_t *used)
+static bool json_string(lochi_json *reader, char *out, size_t room, size_t *used)
 {
     *used = 0;
-    if (json_peek(reader) != '"') return lochi_insight_json_read_fail(reader, "text is expected");
+    if (json_peek(reader) != '"') return lochi_json_fail(reader, "text is expected");
     reader->at++;
     for (;;) {
-        if (reader->at == reader->end) return lochi_insight_json_read_fail(reader, "the text ends too early");
+        if (reader->at == reader->end) return lochi_json_fail(reader, "the text ends too early");
         const char next = *reader->at++;
         if (next == '"') return true;
         if ((unsigned char)next < 0x20)
-            return lochi_insight_json_read_fail(reader, "text has a control character in it");
+            return lochi_json_fail(reader, "text has a control character in it");
         if (next != '\\')
             json_append(out, room, used, &next, 1);
         else if (!json_append_escaped(reader, out, room, used))
@@ -160,62 +160,62 @@ static bool json_string(json_reader *reader, char *out, size_t room, size_t *use
     }
 }
 
-bool lochi_insight_json_read_text(json_reader *reader, char *out, size_t room)
+bool lochi_json_text(lochi_json *reader, char *out, size_t room)
 {
     size_t used;
     *out = '\0';
     if (!json_string(reader, out, room, &used)) return false;
     if (used >= room) {
         *out = '\0';
-        return lochi_insight_json_read_fail(reader, "a text is too long");
+        return lochi_json_fail(reader, "a text is too long");
     }
     out[used] = '\0';
     return true;
 }
 
-bool lochi_insight_json_read_member(json_reader *reader, char *name, size_t room)
+bool lochi_json_member(lochi_json *reader, char *name, size_t room)
 {
     size_t used;
     *name = '\0';
     if (!json_next(reader, '}') || !json_string(reader, name, room, &used)) return false;
     name[used < room ? used : room - 1] = '\0';
     if (json_peek(reader) != ':')
-        return lochi_insight_json_read_fail(reader, "a colon is expected behind the name of a member");
+        return lochi_json_fail(reader, "a colon is expected behind the name of a member");
     reader->at++;
     return true;
 }
 
 /* --- numbers --- */
 
-bool lochi_insight_json_read_number(json_reader *reader, uint64_t *out)
+bool lochi_json_number(lochi_json *reader, uint64_t *out)
 {
     uint64_t value = 0;
     json_peek(reader);
     const char *start = reader->at;
     if (reader->wrong || !json_is_digit(reader))
-        return lochi_insight_json_read_fail(reader, "a whole number is expected");
+        return lochi_json_fail(reader, "a whole number is expected");
     for (; json_is_digit(reader); reader->at++) {
         const unsigned digit = (unsigned)(*reader->at - '0');
         if (value > (UINT64_MAX - digit) / 10)
-            return lochi_insight_json_read_fail(reader, "a number is above 2^64 - 1");
+            return lochi_json_fail(reader, "a number is above 2^64 - 1");
         value = value * 10 + digit;
     }
-    if (*start == '0' && reader->at - start > 1) return lochi_insight_json_read_fail(reader, "a number begins with 0");
+    if (*start == '0' && reader->at - start > 1) return lochi_json_fail(reader, "a number begins with 0");
     if (reader->at < reader->end && strchr(".eE", *reader->at) && *reader->at)
-        return lochi_insight_json_read_fail(reader, "a whole number is expected");
+        return lochi_json_fail(reader, "a whole number is expected");
     *out = value;
     return true;
 }
 
-static bool json_digits(json_reader *reader)
+static bool json_digits(lochi_json *reader)
 {
-    if (!json_is_digit(reader)) return lochi_insight_json_read_fail(reader, "a number lacks digits");
+    if (!json_is_digit(reader)) return lochi_json_fail(reader, "a number lacks digits");
     while (json_is_digit(reader))
         reader->at++;
     return true;
 }
 
-bool lochi_insight_json_read_real(json_reader *reader, double *out)
+bool lochi_json_real(lochi_json *reader, double *out)
 {
     char text[64];
     json_peek(reader);
@@ -225,7 +225,7 @@ bool lochi_insight_json_read_real(json_reader *reader, double *out)
     const char *digits = reader->at;
     if (!json_digits(reader)) return false;
     if (*digits == '0' && reader->at - digits > 1)
-        return lochi_insight_json_read_fail(reader, "a number begins with 0");
+        return lochi_json_fail(reader, "a number begins with 0");
     if (reader->at < reader->end && *reader->at == '.') {
         reader->at++;
         if (!json_digits(reader)) return false;
@@ -236,7 +236,7 @@ bool lochi_insight_json_read_real(json_reader *reader, double *out)
         if (!json_digits(reader)) return false;
     }
     const size_t length = (size_t)(reader->at - start);
-    if (length >= sizeof text) return lochi_insight_json_read_fail(reader, "a number is too long");
+    if (length >= sizeof text) return lochi_json_fail(reader, "a number is too long");
     memcpy(text, start, length);
     text[length] = '\0';
     *out = strtod(text, NULL);
@@ -245,7 +245,7 @@ bool lochi_insight_json_read_real(json_reader *reader, double *out)
 
 /* --- words --- */
 
-static bool json_word(json_reader *reader, const char *word)
+static bool json_word(lochi_json *reader, const char *word)
 {
     const size_t length = strlen(word);
     json_peek(reader);
@@ -255,18 +255,18 @@ static bool json_word(json_reader *reader, const char *word)
     return true;
 }
 
-bool lochi_insight_json_read_truth(json_reader *reader, bool *out)
+bool lochi_json_truth(lochi_json *reader, bool *out)
 {
     *out = json_word(reader, "true");
-    return *out || json_word(reader, "false") || lochi_insight_json_read_fail(reader, "true or false is expected");
+    return *out || json_word(reader, "false") || lochi_json_fail(reader, "true or false is expected");
 }
 
-bool lochi_insight_json_read_skip(json_reader *reader)
+bool lochi_json_skip(lochi_json *reader)
 {
     const unsigned depth = reader->depth;
     char closes[JSON_DEPTH_MAX + 1], name[1];
     do {
-        const char kind = lochi_insight_json_read_kind(reader);
+        const char kind = lochi_json_kind(reader);
         double real;
         bool truth;
         size_t used;
@@ -274,28 +274,28 @@ bool lochi_insight_json_read_skip(json_reader *reader)
         switch (kind) {
         case '{':
         case '[':
-            is_good = lochi_insight_json_read_open(reader, kind);
+            is_good = lochi_json_open(reader, kind);
             closes[reader->depth] = kind;
             break;
         case '"': is_good = json_string(reader, NULL, 0, &used); break;
-        case '0': is_good = lochi_insight_json_read_real(reader, &real); break;
-        case 't': is_good = lochi_insight_json_read_truth(reader, &truth); break;
-        default: is_good = json_word(reader, "null") || lochi_insight_json_read_fail(reader, "a value is expected");
+        case '0': is_good = lochi_json_real(reader, &real); break;
+        case 't': is_good = lochi_json_truth(reader, &truth); break;
+        default: is_good = json_word(reader, "null") || lochi_json_fail(reader, "a value is expected");
         }
         if (!is_good) return false;
         /* Goes to the next value inside, or out of what has ended. */
         while (reader->depth > depth && !reader->wrong) {
-            if (closes[reader->depth] == '[' ? lochi_insight_json_read_item(reader)
-                                             : lochi_insight_json_read_member(reader, name, sizeof name))
+            if (closes[reader->depth] == '[' ? lochi_json_item(reader)
+                                             : lochi_json_member(reader, name, sizeof name))
                 break;
         }
     } while (reader->depth > depth && !reader->wrong);
     return !reader->wrong;
 }
 
-bool lochi_insight_json_read_end(json_reader *reader)
+bool lochi_json_end(lochi_json *reader)
 {
     if (json_peek(reader) || (!reader->wrong && reader->at < reader->end))
-        return lochi_insight_json_read_fail(reader, "there is text behind the end");
+        return lochi_json_fail(reader, "there is text behind the end");
     return !reader->wrong;
 }

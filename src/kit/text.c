@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Writing text into a buffer of limited size. */
-#include "base/text.h"
+#include "kit/text.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The bounded text writer: the same text whatever the room, and JSON strings that are JSON whatever the bytes. */
-#include "base/text.h"
+#include "kit/text.h"
 #include "json_check.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Parsing numbers and sizes that people write. */
-#include "base/parse.h"
+#include "kit/parse.h"
 #include <string.h>
 #include <strings.h>
 
