@@ -243,9 +243,9 @@ static int pool_child(const tool_bench_options *options, size_t cases)
 
 static void pool_print_label(const peer_bench *bench, pool_case which)
 {
-    char text[64], bytes[32], name[TOOL_NAME_BYTES];
+    char text[64], name[TOOL_NAME_BYTES];
     if (which.kind == POOL_PAIR)
-        snprintf(text, sizeof text, "pair %s", tool_format_bytes(which.number, bytes));
+        snprintf(text, sizeof text, "pair %s", LOCHI_SIZE_ROUND(which.number, 2));
     else if (which.kind == POOL_RANDOM_LOG || which.kind == POOL_RANDOM_UNIFORM)
         snprintf(text, sizeof text, "random %s", which.kind == POOL_RANDOM_LOG ? "log" : "uniform");
     else if (which.kind == POOL_LIVE)

@@ -118,10 +118,9 @@ loch_status fleet_program_measure(const fleet_program *program, const fleet_kind
                            .driver_ns = result.driver_ns};
     memcpy(out->driver_calls, result.driver_calls, sizeof result.driver_calls);
     if (status != LOCH_OK || !result.failures) return status;
-    char need[32], have[32];
     return loch_error_set(LOCH_E_DEVICE_MEMORY, NULL, 0, "%s does not fit on %s: it asks for %s, the device has %s",
-                          program->entry->name, kind->device, tool_format_bytes(program->trace.peak_requested, need),
-                          tool_format_bytes(kind->total_bytes, have));
+                          program->entry->name, kind->device, LOCHI_SIZE_ROUND(program->trace.peak_requested, 2),
+                          LOCHI_SIZE_ROUND(kind->total_bytes, 2));
 }
 
 /* Bisects between the bytes that the program asks for and those that the pool holds without a limit. */

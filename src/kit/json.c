@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A strict reader of JSON (json.h). */
 #include "kit/json.h"
+#include "kit/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +11,20 @@ lochi_json lochi_json_begin(const void *text, size_t bytes)
     return (lochi_json){.start = text, .at = text, .end = (const char *)text + bytes, .is_first = true};
 }
 
+lochi_json lochi_json_begin_in_place(char *text, size_t bytes)
+{
+    lochi_json reader = lochi_json_begin(text, bytes);
+    reader.text = text;
+    const size_t good = lochi_utf8_check(text, bytes);
+    reader.at += good;
+    if (good < bytes) lochi_json_fail(&reader, "not UTF-8");
+    reader.at = text;
+    return reader;
+}
+
 bool lochi_json_fail(lochi_json *reader, const char *wrong)
 {
+    if (!reader->wrong) reader->wrong_at = (size_t)(reader->at - reader->start);
     if (!reader->wrong) reader->wrong = wrong;
     return false;
 }
@@ -43,8 +55,12 @@ char lochi_json_kind(lochi_json *reader)
 
 bool lochi_json_open(lochi_json *reader, char bracket)
 {
-    if (json_peek(reader) != bracket)
-        return lochi_json_fail(reader, bracket == '{' ? "an object is expected" : "a list is expected");
+    return lochi_json_open_or(reader, bracket, bracket == '{' ? "an object is expected" : "a list is expected");
+}
+
+bool lochi_json_open_or(lochi_json *reader, char bracket, const char *wrong)
+{
+    if (json_peek(reader) != bracket) return lochi_json_fail(reader, wrong);
     if (reader->depth == JSON_DEPTH_MAX)
         return lochi_json_fail(reader, "objects and lists are more than 64 levels deep");
     reader->depth++;
@@ -107,8 +123,7 @@ static bool json_append_unicode(lochi_json *reader, char *out, size_t room, size
             return lochi_json_fail(reader, "half of a surrogate pair is missing");
         reader->at += 2;
         if (!json_hex(reader, &low)) return false;
-        if (low < 0xDC00 || low > 0xDFFF)
-            return lochi_json_fail(reader, "half of a surrogate pair is missing");
+        if (low < 0xDC00 || low > 0xDFFF) return lochi_json_fail(reader, "half of a surrogate pair is missing");
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     } else if (code >= 0xDC00 && code < 0xE000) {
         return lochi_json_fail(reader, "half of a surrogate pair is missing");
@@ -151,8 +166,7 @@ static bool json_string(lochi_json *reader, char *out, size_t room, size_t *used
         if (reader->at == reader->end) return lochi_json_fail(reader, "the text ends too early");
         const char next = *reader->at++;
         if (next == '"') return true;
-        if ((unsigned char)next < 0x20)
-            return lochi_json_fail(reader, "text has a control character in it");
+        if ((unsigned char)next < 0x20) return lochi_json_fail(reader, "text has a control character in it");
         if (next != '\\')
             json_append(out, room, used, &next, 1);
         else if (!json_append_escaped(reader, out, room, used))
@@ -173,16 +187,39 @@ bool lochi_json_text(lochi_json *reader, char *out, size_t room)
     return true;
 }
 
+char *lochi_json_text_in_place(lochi_json *reader)
+{
+    if (json_peek(reader) != '"') {
+        lochi_json_fail(reader, "text is expected");
+        return NULL;
+    }
+    size_t used;
+    char *text = reader->text + (reader->at + 1 - reader->start);
+    if (!json_string(reader, text, SIZE_MAX, &used)) return NULL;
+    text[used] = '\0'; /* at the closing mark, or before it */
+    return text;
+}
+
+static bool json_colon(lochi_json *reader)
+{
+    if (json_peek(reader) != ':') return lochi_json_fail(reader, "a colon is expected behind the name of a member");
+    reader->at++;
+    return true;
+}
+
 bool lochi_json_member(lochi_json *reader, char *name, size_t room)
 {
     size_t used;
     *name = '\0';
     if (!json_next(reader, '}') || !json_string(reader, name, room, &used)) return false;
     name[used < room ? used : room - 1] = '\0';
-    if (json_peek(reader) != ':')
-        return lochi_json_fail(reader, "a colon is expected behind the name of a member");
-    reader->at++;
-    return true;
+    return json_colon(reader);
+}
+
+char *lochi_json_member_in_place(lochi_json *reader)
+{
+    char *name = json_next(reader, '}') ? lochi_json_text_in_place(reader) : NULL;
+    return name && json_colon(reader) ? name : NULL;
 }
 
 /* --- numbers --- */
@@ -192,17 +229,16 @@ bool lochi_json_number(lochi_json *reader, uint64_t *out)
     uint64_t value = 0;
     json_peek(reader);
     const char *start = reader->at;
-    if (reader->wrong || !json_is_digit(reader))
-        return lochi_json_fail(reader, "a whole number is expected");
+    if (reader->at < reader->end && *reader->at == '-') return lochi_json_fail(reader, "a number is negative");
+    if (reader->wrong || !json_is_digit(reader)) return lochi_json_fail(reader, "a whole number is expected");
     for (; json_is_digit(reader); reader->at++) {
         const unsigned digit = (unsigned)(*reader->at - '0');
-        if (value > (UINT64_MAX - digit) / 10)
-            return lochi_json_fail(reader, "a number is above 2^64 - 1");
+        if (value > (UINT64_MAX - digit) / 10) return lochi_json_fail(reader, "a number is above 2^64 - 1");
         value = value * 10 + digit;
     }
     if (*start == '0' && reader->at - start > 1) return lochi_json_fail(reader, "a number begins with 0");
     if (reader->at < reader->end && strchr(".eE", *reader->at) && *reader->at)
-        return lochi_json_fail(reader, "a whole number is expected");
+        return lochi_json_fail(reader, "a number is not whole");
     *out = value;
     return true;
 }
@@ -215,32 +251,48 @@ static bool json_digits(lochi_json *reader)
     return true;
 }
 
-bool lochi_json_real(lochi_json *reader, double *out)
+/* Goes behind a number of any kind. Returns its length; 0 after a mistake. */
+static size_t json_real(lochi_json *reader)
 {
-    char text[64];
     json_peek(reader);
     const char *start = reader->at;
-    if (reader->wrong) return false;
+    if (reader->wrong) return 0;
     if (reader->at < reader->end && *reader->at == '-') reader->at++;
     const char *digits = reader->at;
-    if (!json_digits(reader)) return false;
-    if (*digits == '0' && reader->at - digits > 1)
-        return lochi_json_fail(reader, "a number begins with 0");
+    if (!json_digits(reader)) return 0;
+    if (*digits == '0' && reader->at - digits > 1) return lochi_json_fail(reader, "a number begins with 0");
     if (reader->at < reader->end && *reader->at == '.') {
         reader->at++;
-        if (!json_digits(reader)) return false;
+        if (!json_digits(reader)) return 0;
     }
     if (reader->at < reader->end && (*reader->at == 'e' || *reader->at == 'E')) {
         reader->at++;
         if (reader->at < reader->end && (*reader->at == '+' || *reader->at == '-')) reader->at++;
-        if (!json_digits(reader)) return false;
+        if (!json_digits(reader)) return 0;
     }
-    const size_t length = (size_t)(reader->at - start);
+    return (size_t)(reader->at - start);
+}
+
+bool lochi_json_real(lochi_json *reader, double *out)
+{
+    char text[64];
+    const size_t length = json_real(reader);
     if (length >= sizeof text) return lochi_json_fail(reader, "a number is too long");
-    memcpy(text, start, length);
+    if (!length) return false;
+    memcpy(text, reader->at - length, length);
     text[length] = '\0';
     *out = strtod(text, NULL);
     return true;
+}
+
+char *lochi_json_number_in_place(lochi_json *reader)
+{
+    const size_t length = json_real(reader);
+    if (!length) return NULL;
+    char *text = reader->text + (reader->at - length - 1 - reader->start); /* the byte before it has been read */
+    memmove(text, text + 1, length);
+    text[length] = '\0';
+    return text;
 }
 
 /* --- words --- */
@@ -267,8 +319,6 @@ bool lochi_json_skip(lochi_json *reader)
     char closes[JSON_DEPTH_MAX + 1], name[1];
     do {
         const char kind = lochi_json_kind(reader);
-        double real;
-        bool truth;
         size_t used;
         bool is_good;
         switch (kind) {
@@ -278,15 +328,15 @@ bool lochi_json_skip(lochi_json *reader)
             closes[reader->depth] = kind;
             break;
         case '"': is_good = json_string(reader, NULL, 0, &used); break;
-        case '0': is_good = lochi_json_real(reader, &real); break;
-        case 't': is_good = lochi_json_truth(reader, &truth); break;
-        default: is_good = json_word(reader, "null") || lochi_json_fail(reader, "a value is expected");
+        case '0': is_good = json_real(reader) > 0; break;
+        default:
+            is_good = json_word(reader, "true") || json_word(reader, "false") || json_word(reader, "null") ||
+                      lochi_json_fail(reader, "a value is expected");
         }
         if (!is_good) return false;
         /* Goes to the next value inside, or out of what has ended. */
         while (reader->depth > depth && !reader->wrong) {
-            if (closes[reader->depth] == '[' ? lochi_json_item(reader)
-                                             : lochi_json_member(reader, name, sizeof name))
+            if (closes[reader->depth] == '[' ? lochi_json_item(reader) : lochi_json_member(reader, name, sizeof name))
                 break;
         }
     } while (reader->depth > depth && !reader->wrong);

@@ -39,8 +39,8 @@ static loch_status file_open_directly(lochi_new_file *file, int flags)
     return file->number >= 0 ? LOCH_OK : lochi_new_file_fail(file, errno);
 }
 
-/* Creates a new file in the folder of the final one. Its short name has the number of the process and the address of the
- * struct, which no other open file of the process has. */
+/* Creates a new file in the folder of the final one. Its short name has the number of the process and the address of
+ * the struct, which no other open file of the process has. */
 static loch_status file_open_temporary(lochi_new_file *file, mode_t mode)
 {
     const char *slash = strrchr(file->final, '/');

@@ -21,9 +21,9 @@ typedef struct lochi_new_file {
 /* Opens a file. E_IO. Call lochi_new_file_close in any case; `path` must stay until then. */
 loch_status lochi_new_file_open(lochi_new_file *file, const char *path);
 
-/* Opens a file that may reveal what a program works on, in a folder that every user may write to. Only its user can read
- * it (0600), whatever permissions a file with that name had. A symbolic link in the last component is not followed:
- * E_IO. */
+/* Opens a file that may reveal what a program works on, in a folder that every user may write to. Only its user can
+ * read it (0600), whatever permissions a file with that name had. A symbolic link in the last component is not
+ * followed: E_IO. */
 loch_status lochi_new_file_open_private(lochi_new_file *file, const char *path);
 
 /* Writes all of the bytes. E_IO. */

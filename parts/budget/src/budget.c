@@ -73,8 +73,8 @@ static loch_status budget_sit_in(loch_budget *budget, const loch_budget_options 
         }
     }
     if (options->total_bytes && options->total_bytes != table->head.total)
-        return LOCH_FAIL(EXISTS, "budget \"%s\" has %s, not %s", table->head.name, BUDGET_SIZE(table->head.total),
-                         BUDGET_SIZE(options->total_bytes));
+        return LOCH_FAIL(EXISTS, "budget \"%s\" has %s, not %s", table->head.name, LOCHI_SIZE(table->head.total),
+                         LOCHI_SIZE(options->total_bytes));
     if (options->access == LOCH_BUDGET_LOOK) return LOCH_OK;
     budget_fill_seat(budget, &seat);
     return lochi_budget_table_enter(file, table, &seat, &budget->seat);

@@ -98,10 +98,10 @@ static loch_status grant_fail(const loch_budget_member *member, const budget_tab
     const uint64_t more = need > member->granted ? need - member->granted : 0;
     if (need > member->limit)
         return LOCH_FAIL(LIMIT, "member \"%.24s\" is at its limit of %s in budget \"%.24s\" (%s more)", member->name,
-                         BUDGET_SIZE(member->limit), table->head.name, BUDGET_SIZE(more));
+                         LOCHI_SIZE(member->limit), table->head.name, LOCHI_SIZE(more));
     lochi_budget_text_holders(table, holders, sizeof holders);
     return LOCH_FAIL(LIMIT, "budget \"%.24s\" of %s has no %s for \"%.24s\": %s", table->head.name,
-                     BUDGET_SIZE(table->head.total), BUDGET_SIZE(more), member->name, holders);
+                     LOCHI_SIZE(table->head.total), LOCHI_SIZE(more), member->name, holders);
 }
 
 /* Asks the other members to give back, so that the grant can become `need`. Sets which of them have to be woken. */

@@ -142,8 +142,8 @@ static loch_status member_read_options(loch_budget_member *member, const loch_bu
     if (*weight > BUDGET_WEIGHT_MAX)
         return LOCH_FAIL(INVALID, "a weight of %u is more than %d", *weight, BUDGET_WEIGHT_MAX);
     if (member->minimum > member->limit)
-        return LOCH_FAIL(INVALID, "a minimum of %s is more than the limit of %s", BUDGET_SIZE(member->minimum),
-                         BUDGET_SIZE(member->limit));
+        return LOCH_FAIL(INVALID, "a minimum of %s is more than the limit of %s", LOCHI_SIZE(member->minimum),
+                         LOCHI_SIZE(member->limit));
     return LOCH_OK;
 }
 
@@ -179,8 +179,8 @@ static loch_status member_enter_in(loch_budget_member *member, const loch_budget
     if (promised > table->head.total || member->minimum > table->head.total - promised) {
         lochi_budget_text_holders(table, holders, sizeof holders);
         return LOCH_FAIL(LIMIT, "budget \"%.24s\" of %s has promised %s, and has no minimum of %s: %s",
-                         table->head.name, BUDGET_SIZE(table->head.total), BUDGET_SIZE(promised),
-                         BUDGET_SIZE(member->minimum), holders);
+                         table->head.name, LOCHI_SIZE(table->head.total), LOCHI_SIZE(promised),
+                         LOCHI_SIZE(member->minimum), holders);
     }
     member_fill_slot(member, weight, &slot);
     return lochi_budget_table_enter(file, table, &slot, &member->index);

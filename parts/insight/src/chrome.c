@@ -5,7 +5,7 @@
  * program is a process with its threads; failures are instants there. The largest blocks are slices from allocation to
  * free. A long recording has too many changes for a browser: then time is cut into equal parts, and each part has the
  * highest moment and the last one. So every peak is in the trace. */
-#include "escape.h"
+#include "kit/text.h"
 #include "format.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,12 +35,12 @@ typedef struct chrome_writer {
     const loch_recording *recording;
     FILE *file;
     bool has_events;         /* a comma is needed */
-    lochi_array devices;   /* of chrome_device */
-    lochi_array places;    /* of uint32_t: counter of each tag */
+    lochi_array devices;     /* of chrome_device */
+    lochi_array places;      /* of uint32_t: counter of each tag */
     uint32_t tags[TAGS_MAX]; /* tags with a counter */
     size_t tag_count;
     lochi_array sizes; /* of uint64_t: present bytes of each block */
-    uint64_t part_ns;    /* length of a part of the time; 1: every moment is a part */
+    uint64_t part_ns;  /* length of a part of the time; 1: every moment is a part */
 } chrome_writer;
 
 static uint32_t chrome_process(uint32_t device)
@@ -55,7 +55,7 @@ static void event_begin(chrome_writer *writer, char phase, const char *name, uin
 {
     fprintf(writer->file, "%s{\"ph\":\"%c\",\"pid\":%u,\"ts\":%llu.%03u,\"name\":", writer->has_events ? ",\n" : "",
             phase, process, (unsigned long long)(time_ns / 1000), (unsigned)(time_ns % 1000));
-    lochi_insight_put_json(writer->file, name);
+    lochi_text_put_json(writer->file, name);
     writer->has_events = true;
 }
 
@@ -75,7 +75,7 @@ static void put_name(chrome_writer *writer, const char *what, const char *name, 
     event_begin(writer, 'M', what, 0, process);
     put_member(writer, "tid", thread);
     fputs(",\"args\":{\"name\":", writer->file);
-    lochi_insight_put_json(writer->file, name);
+    lochi_text_put_json(writer->file, name);
     fputs("}", writer->file);
     event_end(writer);
 }
@@ -97,7 +97,7 @@ static void put_level(chrome_writer *writer, uint32_t device, uint64_t time_ns, 
     fputs(",\"args\":{", writer->file);
     for (size_t i = 0; i < writer->tag_count; i++) {
         const char *name = loch_recording_get_name(writer->recording, LOCH_RECORDING_TAG, writer->tags[i]);
-        lochi_insight_put_json(writer->file, *name ? name : "no tag");
+        lochi_text_put_json(writer->file, *name ? name : "no tag");
         fprintf(writer->file, ":%llu,", (unsigned long long)level->tags[i]);
     }
     fprintf(writer->file, "\"other tags\":%llu}", (unsigned long long)level->tags[TAGS_MAX]);
@@ -212,8 +212,7 @@ static void put_call(chrome_writer *writer, const chrome_call *call, uint32_t la
     put_member(writer, "tid", chrome_process(call->device) * 1000 + lane);
     fprintf(writer->file, ",\"dur\":%llu.%03u,\"args\":{\"thread\":", (unsigned long long)(call->duration_ns / 1000),
             (unsigned)(call->duration_ns % 1000));
-    lochi_insight_put_json(writer->file,
-                           loch_recording_get_name(writer->recording, LOCH_RECORDING_THREAD, event->thread));
+    lochi_text_put_json(writer->file, loch_recording_get_name(writer->recording, LOCH_RECORDING_THREAD, event->thread));
     fputs("}", writer->file);
     event_end(writer);
 }
@@ -283,8 +282,8 @@ static void put_block_side(chrome_writer *writer, char phase, uint32_t index, ui
         fprintf(writer->file,
                 ",\"args\":{\"bytes\":%llu,\"stream\":%u,\"allocator\":", (unsigned long long)block->bytes,
                 block->stream);
-        lochi_insight_put_json(writer->file,
-                               loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, block->allocator));
+        lochi_text_put_json(writer->file,
+                            loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, block->allocator));
         if (block->address) fprintf(writer->file, ",\"address\":\"0x%llx\"", (unsigned long long)block->address);
         fputs("}", writer->file);
     }
@@ -330,8 +329,8 @@ static void put_instant(chrome_writer *writer, const loch_recording_event *event
     fprintf(writer->file,
             ",\"s\":\"%c\",\"args\":{\"bytes\":%llu,\"allocator\":", event->kind == LOCH_RECORDED_FAIL ? 'g' : 't',
             (unsigned long long)event->value);
-    lochi_insight_put_json(writer->file,
-                           loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
+    lochi_text_put_json(writer->file,
+                        loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
     fputs("}", writer->file);
     event_end(writer);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* OpenMetrics text: figures of a whole recording, by allocator and tag, device, and driver call. Gauges are as they are
  * at the end; counters count from the start. */
-#include "escape.h"
+#include "kit/utf8.h"
 #include "format.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct metrics_row {
 } metrics_row;
 
 typedef struct metrics_table {
-    lochi_array rows; /* of metrics_row */
+    lochi_array rows;   /* of metrics_row */
     lochi_table places; /* both indices -> row */
 } metrics_table;
 
@@ -25,7 +25,7 @@ typedef struct metrics_figures {
     metrics_table devices;  /* device */
     metrics_table calls;    /* device, call */
     metrics_table failures; /* allocator */
-    lochi_array sizes;    /* of uint64_t: present bytes of each block */
+    lochi_array sizes;      /* of uint64_t: present bytes of each block */
     metrics_row nothing;    /* written to after a failure, never read */
     bool is_good;
 } metrics_figures;
@@ -37,8 +37,7 @@ static metrics_row *table_get(metrics_figures *figures, metrics_table *table, ui
     if (place == UINT32_MAX) {
         const metrics_row row = {.first = first, .second = second};
         place = (uint32_t)table->rows.count;
-        if (!lochi_array_append(&table->rows, &row, 1, sizeof row) ||
-            !lochi_table_set(&table->places, key, place)) {
+        if (!lochi_array_append(&table->rows, &row, 1, sizeof row) || !lochi_table_set(&table->places, key, place)) {
             figures->is_good = false;
             return &figures->nothing;
         }
@@ -118,7 +117,7 @@ static void put_label(FILE *file, const char *name, const char *text)
 {
     fprintf(file, "%s=\"", name);
     for (size_t left = strlen(text); left;) {
-        const size_t length = lochi_insight_utf8_length(text, left);
+        const size_t length = lochi_utf8_length(text, left);
         if (!length)
             putc_unlocked('?', file);
         else if (*text == '"' || *text == '\\')

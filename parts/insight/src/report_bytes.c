@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "report_bytes.h"
+#include "kit/utf8.h"
 #include <string.h>
 
 void lochi_insight_report_put(report_bytes *bytes, uint64_t value)
@@ -43,31 +44,17 @@ void lochi_insight_report_write_base64(FILE *file, const uint8_t *data, size_t b
     if (length) fwrite(text, 1, length, file);
 }
 
-/* Returns the length of the UTF-8 sequence at `text`, 1 to 4; 0 for other bytes. */
-static size_t report_sequence_length(const unsigned char *text)
-{
-    if (text[0] < 0x80) return 1;
-    const size_t length = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
-    if (text[0] < 0xc2 || text[0] > 0xf4) return 0;
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80) return 0; /* the zero at the end too */
-    if ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f) ||
-        (text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))
-        return 0;
-    return length;
-}
-
 void lochi_insight_report_write_json(FILE *file, const char *text)
 {
     fputc('"', file);
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        const size_t length = report_sequence_length(at);
+    for (const char *at = text; *at;) {
+        const size_t length = lochi_utf8_length(at, SIZE_MAX);
         if (!length)
             fputs("\\ufffd", file);
         else if (length > 1)
             fwrite(at, 1, length, file);
-        else if (*at < 0x20 || *at == 0x7f || strchr("<>&\"\\'", *at))
-            fprintf(file, "\\u%04x", *at);
+        else if (lochi_utf8_is_control(at) || strchr("<>&\"\\'", *at))
+            fprintf(file, "\\u%04x", (unsigned)*at);
         else
             fputc(*at, file);
         at += length ? length : 1;
@@ -77,9 +64,9 @@ void lochi_insight_report_write_json(FILE *file, const char *text)
 
 void lochi_insight_report_write_html(FILE *file, const char *text)
 {
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        const size_t length = report_sequence_length(at);
-        if (!length || (*at < 0x20 && *at != '\n' && *at != '\t') || *at == 0x7f)
+    for (const char *at = text; *at;) {
+        const size_t length = lochi_utf8_length(at, SIZE_MAX);
+        if (!length || (lochi_utf8_is_control(at) && *at != '\n' && *at != '\t'))
             fputs("&#xfffd;", file);
         else if (length == 1 && strchr("<>&\"'", *at))
             fprintf(file, "&#%d;", *at);

@@ -6,7 +6,7 @@
  * writes them: the viewer cannot take much larger portions. */
 #include "format.h"
 #include "torch_layout.h"
-#include "escape.h"
+#include "kit/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,12 +81,12 @@ typedef struct torch_writer {
     torch_layout layout;
     uint32_t memo;              /* numbers that were given */
     uint32_t words[WORD_COUNT]; /* number in the memo plus 1; 0: not written yet */
-    lochi_array tags;         /* of uint32_t: number of each tag in the memo plus 1 */
-    lochi_array stacks;       /* of uint32_t: number of each call stack in the memo plus 1 */
+    lochi_array tags;           /* of uint32_t: number of each tag in the memo plus 1 */
+    lochi_array stacks;         /* of uint32_t: number of each call stack in the memo plus 1 */
     lochi_table frames;         /* offset of a frame in `text` -> number in the memo */
     lochi_table live;           /* address -> block, of the device that is being written */
-    lochi_array bytes;        /* of uint64_t: present bytes of each block */
-    lochi_array moved;        /* of uint64_t: present address of each block */
+    lochi_array bytes;          /* of uint64_t: present bytes of each block */
+    lochi_array moved;          /* of uint64_t: present address of each block */
     size_t list_count;          /* items of the present list */
     size_t present;             /* events before this one tell what was there at the start */
     size_t done, all;           /* events */
@@ -139,7 +139,7 @@ static void put_text(torch_writer *writer, const char *text, size_t length)
         put_bytes(writer, length, 4);
     }
     for (size_t i = 0; i < length;) {
-        const size_t count = lochi_insight_utf8_length(text + i, length - i);
+        const size_t count = lochi_utf8_length(text + i, length - i);
         for (size_t j = 0; j < count; j++)
             put(writer, text[i + j]);
         if (!count) put(writer, '?');

@@ -4,10 +4,10 @@
  * files: types of high alignment first, then by name. */
 #include "common.h"
 #include "model.h"
-#include "scan.h"
 #include "sort.h"
 #include "type.h"
 #include "kit/new_file.h"
+#include "kit/utf8.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -64,7 +64,7 @@ static void save_append_plain(save_text *to, const char *from)
     save_append(to, from, strlen(from));
 }
 
-/* Appends a string of JSON. */
+/* Appends a string of JSON, byte by byte as the format's own library writes it. */
 static void save_append_text(save_text *to, const char *from)
 {
     static const char names[] = "\"\\bfnrt", values[] = "\"\\\b\f\n\r\t";
@@ -240,7 +240,7 @@ static loch_status save_check_text(const save_state *save, const char *text, con
 {
     if (!text) return LOCH_FAIL(INVALID, "%s for %s is NULL", what, safetensors_tail(save->path));
     const size_t length = strlen(text);
-    if (lochi_safetensors_utf8(text, length) < length)
+    if (lochi_utf8_check(text, length) < length)
         return LOCH_FAIL(INVALID, "%s for %s is not UTF-8", what, safetensors_tail(save->path));
     return LOCH_OK;
 }

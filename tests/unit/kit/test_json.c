@@ -126,6 +126,35 @@ static void values_of_another_kind_are_mistakes(void **state)
     assert_false(lochi_json_open(&reader, '['));
 }
 
+static void texts_are_read_in_place(void **state)
+{
+    (void)state;
+    char text[] = "{\"a\\u00e9\": \"x\\ny\", \"n\":-1.5e3, \"skipped\": [\"\\t\", {}], \"last\":\"\"}";
+    lochi_json reader = lochi_json_begin_in_place(text, sizeof text - 1);
+    assert_true(lochi_json_open(&reader, '{'));
+    const char *first = lochi_json_member_in_place(&reader), *value = lochi_json_text_in_place(&reader);
+    const char *second = lochi_json_member_in_place(&reader), *number = lochi_json_number_in_place(&reader);
+    assert_string_equal(lochi_json_member_in_place(&reader), "skipped");
+    assert_true(lochi_json_skip(&reader));
+    assert_string_equal(lochi_json_member_in_place(&reader), "last");
+    assert_string_equal(lochi_json_text_in_place(&reader), "");
+    assert_null(lochi_json_member_in_place(&reader));
+    assert_true(lochi_json_end(&reader));
+    assert_string_equal(first, "a\xc3\xa9"); /* all stay */
+    assert_string_equal(value, "x\ny");
+    assert_string_equal(second, "n");
+    assert_string_equal(number, "-1.5e3");
+
+    char wrong[] = "[\"\xff\"]", late[] = "[1, x]";
+    reader = lochi_json_begin_in_place(wrong, sizeof wrong - 1);
+    assert_false(lochi_json_open(&reader, '['));
+    assert_string_equal(reader.wrong, "not UTF-8");
+    assert_int_equal(reader.wrong_at, 2);
+    reader = lochi_json_begin_in_place(late, sizeof late - 1);
+    assert_false(lochi_json_skip(&reader));
+    assert_int_equal(reader.wrong_at, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +162,7 @@ int main(void)
         cmocka_unit_test(wrong_texts_are_refused),
         cmocka_unit_test(values_are_read),
         cmocka_unit_test(values_of_another_kind_are_mistakes),
+        cmocka_unit_test(texts_are_read_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
