@@ -5,6 +5,8 @@
 #include "file.h"
 #include "folder.h"
 #include "kit/fail.h"
+#include "kit/backoff.h"
+#include "kit/now.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,9 +20,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#define FILE_NAP_FIRST_NS 20000u /* between two tries for the lock: at first, and at most */
-#define FILE_NAP_MOST_NS 500000u
 
 static loch_status file_fail(const budget_file *file, const char *what)
 {
@@ -240,17 +239,10 @@ static int file_set_lock(const budget_file *file, short type, size_t byte)
     return result;
 }
 
-static uint64_t file_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 loch_status lochi_budget_file_lock(budget_file *file, uint64_t patience_ns)
 {
-    const uint64_t start = file_now_ns();
-    uint64_t nap = FILE_NAP_FIRST_NS;
+    const uint64_t start = lochi_now_ns();
+    unsigned turn = LOCHI_BACKOFF_AWAKE; /* a process that holds the lock writes a file */
     loch_status status = LOCH_OK;
     pthread_mutex_lock(&file->mutex);
     while (file_set_lock(file, F_WRLCK, 0) != 0) {
@@ -258,13 +250,11 @@ loch_status lochi_budget_file_lock(budget_file *file, uint64_t patience_ns)
             status = file_fail(file, "lock");
             break;
         }
-        if (file_now_ns() - start >= patience_ns) {
+        if (lochi_now_ns() - start >= patience_ns) {
             status = LOCH_FAIL(BUSY, "budget file %s is locked by another process that does not go on", file->path);
             break;
         }
-        const struct timespec pause = {.tv_nsec = (long)nap};
-        (void)nanosleep(&pause, NULL);
-        if (nap < FILE_NAP_MOST_NS) nap *= 2;
+        lochi_backoff(&turn);
     }
     if (status != LOCH_OK) pthread_mutex_unlock(&file->mutex);
     return status;
@@ -310,7 +300,7 @@ loch_status lochi_budget_file_write(const budget_file *file, size_t place, const
 void lochi_budget_file_ring(const budget_file *file, size_t place)
 {
     if (file->fd < 0 || !file->page) return;
-    const uint32_t fresh = (uint32_t)file_now_ns(); /* another number than the last one */
+    const uint32_t fresh = (uint32_t)lochi_now_ns(); /* another number than the last one */
     if (pwrite(file->fd, &fresh, sizeof fresh, (off_t)place) != (ssize_t)sizeof fresh) return;
     (void)syscall(SYS_futex, file->page + place, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

@@ -4,21 +4,14 @@
 #include "member.h"
 #include "text.h"
 #include "kit/fail.h"
+#include "kit/now.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define GRANT_LOOK_NS 10000000u /* a waiting request looks again after this time */
 #define GRANT_RECENT_NS 100000000u
 #define GRANT_KEPT_NS 10000000u /* a grant is kept so long for the request that it was raised for */
 #define GRANT_HOLDERS_BYTES 160
-
-uint64_t lochi_budget_grant_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 loch_status lochi_budget_grant_look(const loch_budget_member *member, loch_pool_info *info)
 {
@@ -28,7 +21,7 @@ loch_status lochi_budget_grant_look(const loch_budget_member *member, loch_pool_
 
 static uint64_t grant_age(const loch_budget_member *member)
 {
-    return lochi_budget_grant_now_ns() - atomic_load_explicit(&member->raised_ns, memory_order_relaxed);
+    return lochi_now_ns() - atomic_load_explicit(&member->raised_ns, memory_order_relaxed);
 }
 
 bool lochi_budget_grant_is_recent(const loch_budget_member *member)
@@ -167,7 +160,7 @@ loch_status lochi_budget_grant_raise(loch_budget_member *member, uint64_t need, 
         if (is_rung[i]) lochi_budget_file_ring(file, BUDGET_PLACE(i, bell));
     if (status == LOCH_OK && member->granted > before) {
         status = grant_limit(member, member->granted);
-        atomic_store_explicit(&member->raised_ns, lochi_budget_grant_now_ns(), memory_order_relaxed);
+        atomic_store_explicit(&member->raised_ns, lochi_now_ns(), memory_order_relaxed);
     }
     return status;
 }
@@ -194,7 +187,7 @@ loch_status lochi_budget_grant_get(loch_budget_member *member, uint64_t need, ui
     grant_count(member, true);
     for (;;) {
         const uint32_t heard = lochi_budget_file_hear(file, offsetof(budget_head, bell));
-        const uint64_t now = lochi_budget_grant_now_ns();
+        const uint64_t now = lochi_now_ns();
         const bool is_last = now >= deadline_ns || need > member->limit;
         pthread_mutex_lock(&member->mutex);
         status = lochi_budget_grant_raise(member, need, wish, !is_last, is_last);

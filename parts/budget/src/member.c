@@ -6,6 +6,7 @@
 #include "kit/cancel.h"
 #include "kit/fail.h"
 #include "kit/sized.h"
+#include "kit/now.h"
 #include <errno.h>
 #include <loch/observer.h>
 #include <stdio.h>
@@ -101,7 +102,7 @@ static size_t member_pressure(loch_allocator *allocator, size_t bytes, void *use
         member_request.number++;
     } else {
         const uint64_t wait_ns = member->budget->wait_ns, left_ns = loch_pressure_get_left_ns();
-        member_request.deadline_ns = lochi_budget_grant_now_ns() + (left_ns < wait_ns ? left_ns : wait_ns);
+        member_request.deadline_ns = lochi_now_ns() + (left_ns < wait_ns ? left_ns : wait_ns);
         member_request.number = 0;
     }
     member_request.member = member;
@@ -204,7 +205,7 @@ static loch_status member_enter(loch_budget_member *member, const loch_budget_me
 /* Gets a grant for what the pool holds already, which may grow until it has its limit. */
 static loch_status member_cover(loch_budget_member *member)
 {
-    const uint64_t deadline = lochi_budget_grant_now_ns() + member->budget->wait_ns;
+    const uint64_t deadline = lochi_now_ns() + member->budget->wait_ns;
     for (int i = 0; i < MEMBER_TRIES; i++) {
         loch_pool_info info;
         loch_status status = lochi_budget_grant_look(member, &info);
@@ -311,8 +312,7 @@ loch_status loch_budget_member_prepare(loch_budget_member *member, size_t bytes)
     if (status == LOCH_OK && bytes > SIZE_MAX - info.reserved_bytes)
         status = LOCH_FAIL(OVERFLOW, "more bytes than there are addresses");
     const uint64_t need = info.reserved_bytes + bytes;
-    if (status == LOCH_OK)
-        status = lochi_budget_grant_get(member, need, 0, lochi_budget_grant_now_ns() + member->budget->wait_ns);
+    if (status == LOCH_OK) status = lochi_budget_grant_get(member, need, 0, lochi_now_ns() + member->budget->wait_ns);
     if (status == LOCH_OK) {
         pthread_mutex_lock(&member->mutex);
         if (member->prepared < need) member->prepared = need;

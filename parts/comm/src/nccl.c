@@ -6,6 +6,7 @@
 #include "nccl_memory.h"
 #include "nccl_watch.h"
 #include "kit/fail.h"
+#include "kit/now.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,12 +55,12 @@ static loch_status nccl_sync(loch_comm *comm, loch_stream *stream)
 {
     const comm_nccl *nccl = comm->below;
     if (comm->ranks == 1) return loch_stream_sync(stream);
-    const uint64_t deadline_ns = lochi_comm_now_ns() + comm->timeout_ns;
+    const uint64_t deadline_ns = lochi_now_ns() + comm->timeout_ns;
     for (unsigned turn = 0;; turn++) {
         const loch_status status = loch_stream_query(stream);
         if (atomic_load_explicit(&nccl->is_aborted, memory_order_acquire)) return lochi_comm_failure_get(comm);
         if (status != LOCH_E_BUSY) return status;
-        if (turn % 64 == 63 && lochi_comm_now_ns() > deadline_ns) return nccl_give_up(comm);
+        if (turn % 64 == 63 && lochi_now_ns() > deadline_ns) return nccl_give_up(comm);
         lochi_comm_pause(turn);
     }
 }
@@ -99,7 +100,7 @@ static void nccl_drain(loch_comm *comm)
     const bool is_there = nccl->native;
     pthread_mutex_unlock(&nccl->lock);
     if (!is_there || atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return;
-    atomic_store_explicit(&nccl->leave_deadline_ns, lochi_comm_now_ns() + comm->timeout_ns, memory_order_release);
+    atomic_store_explicit(&nccl->leave_deadline_ns, lochi_now_ns() + comm->timeout_ns, memory_order_release);
     const loch_status waited = loch_device_sync(comm->device);
     (void)waited; /* a device that is lost has no work in progress */
 }

@@ -6,6 +6,7 @@
  * once, which stops new calls, and the work that is under way gets a moment to end by itself before it is given up. */
 #include "nccl_watch.h"
 #include "kit/fail.h"
+#include "kit/now.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -124,7 +125,7 @@ static bool watch_is_late(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     const uint64_t deadline_ns = atomic_load_explicit(&nccl->leave_deadline_ns, memory_order_acquire);
-    if (!deadline_ns || lochi_comm_now_ns() < deadline_ns) return false;
+    if (!deadline_ns || lochi_now_ns() < deadline_ns) return false;
     loch_error_set(LOCH_E_BUSY, "nccl", 0, "the work of a communicator has not ended within %.3g s: it was given up",
                    (double)comm->timeout_ns * 1e-9);
     return true;

@@ -9,12 +9,9 @@
 #include "state.h"
 #include "kit/cancel.h"
 #include "kit/fail.h"
+#include "kit/backoff.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define IMPORT_POLL_NS_MIN 20000
-#define IMPORT_POLL_NS_MAX 1000000
 
 /* What a buffer holds of another process. */
 typedef struct import_lease {
@@ -157,7 +154,7 @@ static loch_status import_wait(import_lease *lease, loch_device *device, const s
 {
     if (first->is_ready) return LOCH_OK;
     if (first->has_event && lochi_share_cuda_wait_shared(device, first->event, stream)) return LOCH_OK;
-    for (long pause_ns = IMPORT_POLL_NS_MIN;; pause_ns = pause_ns < IMPORT_POLL_NS_MAX ? 2 * pause_ns : pause_ns) {
+    for (unsigned turn = LOCHI_BACKOFF_AWAKE;;) {
         share_request request = {.kind = SHARE_READY};
         share_reply reply;
         int none[SHARE_CHUNK];
@@ -167,8 +164,7 @@ static loch_status import_wait(import_lease *lease, loch_device *device, const s
         if (status != LOCH_OK || reply.is_ready) return status;
         if (lochi_share_deadline_is_over(deadline_ns))
             return LOCH_FAIL(BUSY, "the work of process %u on its buffer did not end in time", (unsigned)token->pid);
-        const struct timespec pause = {.tv_nsec = pause_ns};
-        nanosleep(&pause, NULL);
+        lochi_backoff(&turn);
     }
 }
 
