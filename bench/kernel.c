@@ -8,6 +8,7 @@
 #include <loch/driver.h>
 #include <loch/kernel.h>
 #include <loch/loch.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,6 +9,7 @@
 #include <loch/kernel.h>
 #include <loch/loch.h>
 #include <loch/rows.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

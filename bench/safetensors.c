@@ -10,6 +10,7 @@
  * bench/safetensors/run compares with the format's own library. */
 #include <loch/loch.h>
 #include <loch/safetensors.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
  * the outermost of the three allocators.
  *
  *   05_limit_and_tracking [DEVICE]     cpu, cuda:0, sim:1GiB (default: sim:1GiB) */
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <stdio.h>
 

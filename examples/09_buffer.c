@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Buffers own memory on any device; the last release frees it. Macros release a buffer at the end of its block. Memory
  * from outside gets a deleter. A buffer pool hands out the same scratch memory again and again. */
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <loch/sim.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tensors: creates one, makes views of parts of it, copies it to another device and back, and prints it. */
 #include <loch/loch.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 
 static loch_status show(const char *what, loch_tensor *tensor)

@@ -2,6 +2,7 @@
 /* Saves a tensor as an .npy file like NumPy, and maps the file. A mapped file is available at once, however large: its
  * pages are read when they are accessed, and several processes share them. */
 #include <loch/loch.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

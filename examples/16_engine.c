@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* An engine: two devices opened together, each with a limit, a pool, worker threads and cached streams. Weights are
  * loaded on both at the same time, then frozen and checked. The lock of a seat protects data that threads share. */
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <stdio.h>
 

@@ -2,7 +2,9 @@
 /* A context is the state of one thread on an engine. Guards change the current seat, stream and debug level until the
  * end of a block. A pool on the stack of the seat holds the tensors of a request. Copies on the other seat are cached.
  * A parameter is cut in two and loaded in parts. */
+#include <loch/engine.h>
 #include <loch/loch.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 
 #define MIB ((size_t)1 << 20)

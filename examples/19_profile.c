@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds out where memory went: the peak of a step, the blocks that it left behind by tag and by id, the sizes of its
  * requests and their durations, and the time of each allocation and free. All of it works in release builds. */
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <stdio.h>
 

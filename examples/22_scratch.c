@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Objects that are needed for a short time, again and again: a workspace that grows to the largest request, buffers
  * that are cached for the next step, and cached streams and events, which a driver creates slowly. */
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <stdio.h>
 

@@ -2,6 +2,7 @@
 /* Elements of tensors: conversions between all types, of single numbers and of whole arrays; elements of a tensor on a
  * device, read and written by loops on the host; and a tensor whose buffer is replaced. */
 #include <loch/loch.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -2,6 +2,7 @@
 /* A timeline: nested spans of work on the host and on a device, with the operations done and the memory used, printed
  * as a tree and saved as a file for chrome://tracing and Perfetto. The program sets its own clock, so that every run
  * prints the same. */
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
  * driver and adds only what differs. Pools, buffers and tensors work on it as on any device. */
 #include <loch/loch.h>
 #include <loch/driver.h>
+#include <loch/tensor.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

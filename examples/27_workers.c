@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Workers are threads that run tasks. Tasks are queued, waited for, queried and cancelled. A wait returns the status of
  * the task with the sentence of its error. Tasks may wait for tasks, with any number of threads. */
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <sched.h>
 #include <stdatomic.h>

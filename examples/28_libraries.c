@@ -3,6 +3,7 @@
  * without a GPU, every call returns the reason, and the program continues.
  *
  *   28_libraries [DEVICE]     cuda:0, cpu (default: cuda:0 if there is one, else cpu) */
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <stdio.h>
 

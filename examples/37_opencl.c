@@ -5,6 +5,7 @@
  *   37_opencl [DEVICE]     opencl:0, opencl:1, ... (default: opencl:0) */
 #include <loch/loch.h>
 #include <loch/opencl.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 
 #define COUNT 1000

@@ -5,6 +5,7 @@
  *   38_kernel [DEVICE]     cuda:0, cuda:1, ... (default: cuda:0) */
 #include <loch/kernel.h>
 #include <loch/loch.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 
 #define COUNT 1000

@@ -6,6 +6,7 @@
 #include <loch/kernel.h>
 #include <loch/loch.h>
 #include <loch/rows.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 
 #define ROWS 5

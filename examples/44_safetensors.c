@@ -3,8 +3,10 @@
  * a part at a time, and as parameters.
  *
  *   44_safetensors [DEVICE]     cpu, cuda:0, sim:1GiB, ... (default: cpu) */
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <loch/safetensors.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -14,8 +14,10 @@ const char *tool_program = "loch";
 /* Prints a sentence with its head and end. A sentence can quote a file: control characters become question marks. */
 static void tool_say(char *sentence, const char *end)
 {
-    for (char *at = sentence; *at; at++)
-        if (iscntrl((unsigned char)*at)) *at = '?';
+    for (unsigned char *at = (unsigned char *)sentence; *at; at++) {
+        if (iscntrl(*at)) *at = '?';
+        if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) at[0] = at[1] = '?'; /* U+0080 to U+009F */
+    }
     fprintf(stderr, "%s: %s%s\n", tool_program, sentence, end);
 }
 

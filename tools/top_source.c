@@ -343,8 +343,7 @@ const char *top_read(char *text, size_t bytes, top_figures *out)
             else
                 source_number(&json, name, members, 2);
     }
-    if (lochi_json_end(&json) && strcmp(format, "loch-snapshot") != 0)
-        lochi_json_fail(&json, "it is not a snapshot");
+    if (lochi_json_end(&json) && strcmp(format, "loch-snapshot") != 0) lochi_json_fail(&json, "it is not a snapshot");
     return json.wrong;
 }
 

@@ -18,7 +18,7 @@ typedef struct trace_reader {
     lochi_array sizes;      /* array of uint64_t: present bytes of each block */
     lochi_array tags;       /* array of loch_tag: of each tag of the recording; 0 before its first use */
     lochi_array streams;    /* array of uint32_t: index + 1 of each stream of the recording; 0 before its first use */
-    uint64_t requested;       /* bytes that the program holds */
+    uint64_t requested;     /* bytes that the program holds */
 } trace_reader;
 
 static bool reader_has_no_memory(const trace_reader *reader)
@@ -89,8 +89,7 @@ static bool reader_request(trace_reader *reader, const loch_recording_event *eve
     if (!reader_tag(reader, block->tag, &special.tag)) return false;
     if (!special.alignment && !special.tag && !special.max_bytes)
         return reader_emit(reader, event->time_ns, TRACE_ALLOC, event->value, slot, stream);
-    if (!lochi_array_reserve(specials, specials->count + 1, sizeof special))
-        return reader_has_no_memory(reader);
+    if (!lochi_array_reserve(specials, specials->count + 1, sizeof special)) return reader_has_no_memory(reader);
     ((trace_special *)specials->data)[specials->count++] = special;
     return reader_emit(reader, event->time_ns, kind, specials->count - 1, slot, stream);
 }

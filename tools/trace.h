@@ -39,9 +39,9 @@ typedef struct trace_special {
 } trace_special;
 
 typedef struct trace_log {
-    lochi_array events;    /* of trace_event */
-    lochi_array times_us;  /* array of uint64_t, one for each event; never falling */
-    lochi_array specials;  /* of trace_special */
+    lochi_array events;      /* of trace_event */
+    lochi_array times_us;    /* array of uint64_t, one for each event; never falling */
+    lochi_array specials;    /* of trace_special */
     size_t slots;            /* number of slots that the events need */
     size_t streams;          /* number of streams that the events name, including the default stream */
     uint64_t peak_requested; /* the most bytes that the program holds at a time */

@@ -9,6 +9,7 @@
 
 #include "pages.h"
 #include "shape.h"
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <stdatomic.h>
 

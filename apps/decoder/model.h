@@ -7,7 +7,9 @@
 #define DECODER_MODEL_H
 
 #include "cache.h"
+#include <loch/engine.h>
 #include <loch/loch.h>
+#include <loch/tensor.h>
 
 /* The weights of a layer. */
 enum { ATTENTION_NORM, QUERY, KEY, VALUE, OUTPUT, MLP_NORM, GATE, UP, DOWN, LAYER_WEIGHTS };

@@ -6,6 +6,7 @@
 
 #include <loch/loch.h>
 #include <loch/safetensors.h>
+#include <loch/tensor.h>
 
 enum {
     WIDTH = 384,

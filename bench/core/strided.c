@@ -9,6 +9,7 @@
 #include <loch/loch.h>
 #include <loch/driver.h>
 #include <loch/raw.h>
+#include <loch/tensor.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

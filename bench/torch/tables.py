@@ -212,6 +212,9 @@ def page(sessions, runs):
     if recorded:
         lines += ["Recorded requests ([traces](bench/traces/README.md)) through PyTorch's C++ calls at their recorded pace, without kernels: "
                   "the same measure of memory, and the allocator's time for a request.", ""] + recorded_table(recorded, notes)
+    absent = [program for program in ORDER if program not in summaries]
+    if absent:
+        lines += [f"Not measured: {', '.join(absent)}.", ""]
     return lines + notes.lines()
 
 

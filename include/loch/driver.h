@@ -22,9 +22,9 @@
 
 #include <loch/copy.h>
 #include <loch/device.h>
+#include <loch/dtype.h>
 #include <loch/raw.h>
 #include <loch/stream.h>
-#include <loch/tensor.h>
 #include <loch/virtual.h>
 
 LOCH_BEGIN_DECLS

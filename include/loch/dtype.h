@@ -34,6 +34,9 @@ LOCH_BEGIN_DECLS
     X(U64, "u64", 8)                                                                                                   \
     X(BOOL, "bool", 1) /* a byte: 0, or true for anything else; written as 1 */
 
+/** The largest number of dimensions of a tensor. */
+#define LOCH_DIMENSIONS_MAX 16
+
 /** A type of element. LOCH_DTYPE_NONE is zero. */
 typedef enum loch_dtype {
     LOCH_DTYPE_NONE,

@@ -198,4 +198,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_engine_unlock(loch_engine *engine, loch_
 
 LOCH_END_DECLS
 
+/* the rest of libloch_engine */
+#include <loch/context.h>
+#include <loch/profile.h>
+#include <loch/scratch.h>
+
 #endif

@@ -7,14 +7,13 @@
  *          ...                                          // any compiler: released at the end and at a break
  *      }
  *
- *  The kinds are those with a function loch_<kind>_clear: buffer, tensor, device, allocator, stream, event,
- *  buffer_pool, workspace. Use loch_buffer_take and loch_tensor_take to keep an object beyond the block.
+ *  The kinds are those with a function loch_<kind>_clear: buffer, device, allocator, stream, event; tensor (tensor.h);
+ *  buffer_pool and workspace (scratch.h). Use loch_buffer_take and loch_tensor_take to keep an object beyond the block.
  */
 #ifndef LOCH_SCOPE_H
 #define LOCH_SCOPE_H
 
-#include <loch/scratch.h>
-#include <loch/tensor.h>
+#include <loch/buffer.h>
 
 LOCH_BEGIN_DECLS
 
@@ -47,22 +46,6 @@ static inline void loch_event_clear(loch_event **slot)
 {
     if (!slot) return;
     loch_event_destroy(*slot);
-    *slot = NULL;
-}
-
-/** Destroys the pool of buffers in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_buffer_pool_clear(loch_buffer_pool **slot)
-{
-    if (!slot) return;
-    loch_buffer_pool_destroy(*slot);
-    *slot = NULL;
-}
-
-/** Destroys the workspace in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_workspace_clear(loch_workspace **slot)
-{
-    if (!slot) return;
-    loch_workspace_destroy(*slot);
     *slot = NULL;
 }
 

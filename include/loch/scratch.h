@@ -105,6 +105,22 @@ LOCH_API size_t loch_workspace_get_bytes(loch_workspace *workspace);
  *  the next loch_workspace_acquire. */
 LOCH_API LOCH_MUST_USE loch_status loch_workspace_trim(loch_workspace *workspace, size_t keep_bytes);
 
+/** Destroys the pool of buffers in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
+static inline void loch_buffer_pool_clear(loch_buffer_pool **slot)
+{
+    if (!slot) return;
+    loch_buffer_pool_destroy(*slot);
+    *slot = NULL;
+}
+
+/** Destroys the workspace in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
+static inline void loch_workspace_clear(loch_workspace **slot)
+{
+    if (!slot) return;
+    loch_workspace_destroy(*slot);
+    *slot = NULL;
+}
+
 /** @} */
 
 LOCH_END_DECLS

@@ -29,9 +29,6 @@ LOCH_BEGIN_DECLS
 /** A tensor. Reference counted. */
 typedef struct loch_tensor loch_tensor;
 
-/** The largest number of dimensions. */
-#define LOCH_DIMENSIONS_MAX 16
-
 /** The longest name of a tensor in bytes, including the final zero. */
 #define LOCH_TENSOR_NAME_MAX 64
 
@@ -349,5 +346,10 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_unmap(loch_mapping *mapping, loch
 /** @} */
 
 LOCH_END_DECLS
+
+/* the rest of libloch_tensor */
+#include <loch/dlpack.h>
+#include <loch/npy.h>
+#include <loch/print.h>
 
 #endif

@@ -19,6 +19,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <loch/loch.h>
+#include <loch/tensor.h>
 #include <stdbool.h>
 #include <structmember.h>
 

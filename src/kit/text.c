@@ -47,7 +47,7 @@ void lochi_text_write_name(lochi_text *out, const char *name)
         const size_t length = lochi_utf8_length(at, SIZE_MAX);
         if (!length)
             lochi_text_write(out, "?");
-        else if (lochi_utf8_is_control(at))
+        else if (lochi_utf8_control(at))
             lochi_text_write(out, "\\x%02x", (unsigned char)at[length - 1]);
         else
             lochi_text_write(out, "%.*s", (int)length, at);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "kit/utf8.h"
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,10 +26,11 @@ size_t lochi_utf8_check(const char *text, size_t bytes)
     return at;
 }
 
-bool lochi_utf8_is_control(const char *at)
+size_t lochi_utf8_control(const char *at)
 {
-    const unsigned char lead = (unsigned char)at[0];
-    return lead < 0x20 || lead == 0x7f || (lead == 0xc2 && (unsigned char)at[1] < 0xa0);
+    const unsigned char *text = (const unsigned char *)at;
+    if (*text < 0x20 || *text == 0x7f) return 1;
+    return *text == 0xc2 && text[1] >= 0x80 && text[1] < 0xa0 ? 2 : 0;
 }
 
 size_t lochi_json_escape(const char **at, char out[LOCHI_JSON_PIECE])
@@ -37,7 +39,7 @@ size_t lochi_json_escape(const char **at, char out[LOCHI_JSON_PIECE])
     const size_t length = lochi_utf8_length(text, SIZE_MAX);
     *at += length ? length : 1;
     if (!length) return (size_t)snprintf(out, LOCHI_JSON_PIECE, "\\ufffd");
-    if (lochi_utf8_is_control(text))
+    if (lochi_utf8_control(text))
         return (size_t)snprintf(out, LOCHI_JSON_PIECE, "\\u%04x", (unsigned char)text[length - 1]);
     if (*text == '"' || *text == '\\') return (size_t)snprintf(out, LOCHI_JSON_PIECE, "\\%c", *text);
     memcpy(out, text, length);

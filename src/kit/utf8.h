@@ -3,7 +3,6 @@
 #ifndef LOCHI_UTF8_H
 #define LOCHI_UTF8_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /* Returns the length of the well-formed character at `at`, of which `bytes` bytes can be read; 0 if there is none: too
@@ -14,9 +13,9 @@ size_t lochi_utf8_length(const char *at, size_t bytes);
 /* Returns the number of bytes at the start of a text that are well formed: `bytes` if all are. */
 size_t lochi_utf8_check(const char *text, size_t bytes);
 
-/* Tells whether a well-formed character is a control character: of ASCII, or U+0080 to U+009F, of which U+009B begins a
- * terminal's commands too. */
-bool lochi_utf8_is_control(const char *at);
+/* Returns the length of the control character at `at`: 1 in ASCII, 2 for U+0080 to U+009F, of which U+009B begins a
+ * terminal's commands too; 0 for another character. The last of these bytes is its number. */
+size_t lochi_utf8_control(const char *at);
 
 /* Writes the character at `*at`, in a text that ends with a zero, as a string of JSON has it, and goes behind it. Bytes
  * that are not UTF-8 become U+FFFD. Returns the length, without the final zero. */

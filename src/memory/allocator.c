@@ -36,7 +36,21 @@ static inline lochi_pool *allocator_quick(const loch_allocator *allocator)
     return atomic_load_explicit(&allocator->quick, memory_order_relaxed);
 }
 
-/* --- handing out --- */
+/* --- handing out ---
+ *
+ * Which function serves which request. A request is *plain* if it asks for aligned bytes on a stream, zeroed or not,
+ * and *plainest* if it asks for bytes on a stream and nothing else. Small are up to POOL_SMALL_MAX.
+ *
+ *   request                                    function                  takes the block from
+ *   loch_alloc: small                          loch_alloc                the thread's first cache
+ *   loch_alloc: all others, or none there      allocator_alloc_bytes     the rows below; small of a recorded pool: the
+ *                                                                        first cache
+ *   plainest: small                            loch_allocator_alloc      the first cache
+ *   plainest: larger                           allocator_alloc_large     the first cache
+ *   plain                                      allocator_alloc_any       the thread's caches
+ *   plain: none in the caches                  allocator_alloc_locked    the pool, with its lock held
+ *   plain: of a recorded pool                  allocator_alloc_recorded  the thread's caches
+ *   all others, or none there                  allocator_alloc_slowly    any allocator: checks, sessions, retries */
 
 static bool allocator_can_round(const loch_request *request)
 {
@@ -115,38 +129,38 @@ static loch_status allocator_zero(loch_allocator *allocator, const loch_request 
     return status;
 }
 
-/* Allocates with retries. The request is complete. */
-static loch_status allocator_alloc_read(loch_allocator *allocator, const loch_request *request, void **out)
+/* Tries a complete request, and retries it if that can help. `refused` is the status of an attempt that the pool has
+ * already made; LOCH_OK for none. */
+static loch_status allocator_try(loch_allocator *allocator, const loch_request *request, loch_status refused,
+                                 void **out)
 {
-    struct allocator_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
-    const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
     const bool is_inner = lochi_failure_is_inner();
     const uint32_t mark = lochi_failure_begin();
-    loch_status status = lochi_allocator_try(allocator, request, out);
-    if (__builtin_expect(status != LOCH_OK, 0))
+    loch_status status = refused == LOCH_OK ? lochi_allocator_try(allocator, request, out)
+                                            : lochi_pool_alloc_again(allocator->pool, request, refused, out);
+    if (LOCHI_UNLIKELY(status != LOCH_OK))
         status = lochi_retry(allocator, lochi_allocator_try, request, mark, status, is_inner, out);
     lochi_failure_end(mark, is_inner);
-    if (LOCHI_UNLIKELY(status != LOCH_OK) && !lochi_failure_is_inner())
-        lochi_recorder_note_failure(allocator, request->bytes, status);
-    if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
-    if (status == LOCH_OK && LOCHI_UNLIKELY(request->address != NULL))
-        LOCH_TRY_RETURN(allocator_check_place(allocator, request, out));
-    if (status == LOCH_OK && request->flags & LOCH_ALLOC_ZEROED && request->bytes &&
-        !(allocator->traits & LOCH_TRAIT_ZEROES))
-        status = allocator_zero(allocator, request, out);
     return status;
 }
 
-static LOCHI_RARE loch_status allocator_alloc_in_session(loch_allocator *allocator, const loch_request *request,
-                                                         void **out)
+/* Serves a request that is complete, and measures that. */
+static loch_status allocator_serve(loch_allocator *allocator, const loch_request *request, void **out)
 {
-    lochi_session_alloc alloc;
-    LOCH_TRY_RETURN(lochi_session_begin_alloc(allocator, &alloc));
-    const loch_status status = allocator_alloc_read(allocator, request, out);
-    return lochi_session_end_alloc(&alloc, status, request->bytes, out);
+    struct allocator_latency *latency = atomic_load_explicit(&allocator->latency, memory_order_acquire);
+    const uint64_t start_ns = latency ? loch_host_now_ns() : 0;
+    const loch_status status = allocator_try(allocator, request, LOCH_OK, out);
+    if (LOCHI_UNLIKELY(status != LOCH_OK) && !lochi_failure_is_inner())
+        lochi_recorder_note_failure(allocator, request->bytes, status);
+    if (latency) lochi_latency_note_alloc(latency, request->bytes, start_ns);
+    if (status != LOCH_OK) return status;
+    if (LOCHI_UNLIKELY(request->address != NULL)) LOCH_TRY_RETURN(allocator_check_place(allocator, request, out));
+    if (request->flags & LOCH_ALLOC_ZEROED && request->bytes && !(allocator->traits & LOCH_TRAIT_ZEROES))
+        return allocator_zero(allocator, request, out);
+    return LOCH_OK;
 }
 
-/* Allocates on the slow path: any request, with all checks. */
+/* Allocates for any request, with all checks, sessions and retries. */
 static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, const loch_request *request, void **out)
 {
     if (out) *out = NULL;
@@ -155,8 +169,10 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
     loch_request read;
     LOCH_TRY_RETURN(allocator_read_request(allocator, request, &read));
     if (!read.bytes && !read.max_bytes && !(allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)) return LOCH_OK;
-    if (LOCHI_UNLIKELY(lochi_session_concerns(allocator))) return allocator_alloc_in_session(allocator, &read, out);
-    return allocator_alloc_read(allocator, &read, out);
+    if (LOCHI_LIKELY(!lochi_session_concerns(allocator))) return allocator_serve(allocator, &read, out);
+    lochi_session_alloc alloc;
+    LOCH_TRY_RETURN(lochi_session_begin_alloc(allocator, &alloc));
+    return lochi_session_end_alloc(&alloc, allocator_serve(allocator, &read, out), read.bytes, out);
 }
 
 /* Joins the bits of one more member of a request. On x86-64 that is one instruction with an operand in memory, unless
@@ -194,17 +210,12 @@ static inline bool allocator_is_plain(const loch_request *request)
 }
 
 /* Continues a plain request that a pool has tried and refused. Measuring is off, because the gate was open. */
-static LOCHI_RARE loch_status allocator_alloc_again(loch_allocator *allocator, const loch_request *request,
-                                                    loch_status status, void **out)
+static LOCHI_RARE loch_status allocator_retry(loch_allocator *allocator, const loch_request *request,
+                                              loch_status refused, void **out)
 {
     loch_request complete = *request;
     if (!complete.stream) complete.stream = &allocator->device->default_stream;
-    const bool is_inner = lochi_failure_is_inner();
-    const uint32_t mark = lochi_failure_begin();
-    status = lochi_pool_alloc_again(allocator->pool, &complete, status, out);
-    if (status != LOCH_OK) status = lochi_retry(allocator, lochi_allocator_try, &complete, mark, status, is_inner, out);
-    lochi_failure_end(mark, is_inner);
-    return status;
+    return allocator_try(allocator, &complete, refused, out);
 }
 
 /* Zeroes a new block of a device for a request that may have no stream. */
@@ -242,23 +253,24 @@ static inline loch_status allocator_zero_taken(loch_allocator *allocator, const 
     return allocator_zero_device(allocator, request, out);
 }
 
-static __attribute__((noinline)) loch_status allocator_alloc_plainly(loch_allocator *allocator,
-                                                                     const loch_request *request, void **out)
+/* Allocates for a plain request that the thread's caches cannot serve: from the pool, with its lock held. If another
+ * thread has left a batch, takes that and begins again. */
+static __attribute__((noinline)) loch_status allocator_alloc_locked(loch_allocator *allocator,
+                                                                    const loch_request *request, void **out)
 {
     loch_status status;
     *out = NULL;
     if (LOCHI_UNLIKELY(lochi_session_top || !request->bytes)) return allocator_alloc_slowly(allocator, request, out);
-    /* The cache is not empty any more: begin again. */
     if (lochi_pool_take_batch(allocator->pool, request)) return loch_allocator_alloc(allocator, request, out);
     lochi_allocator_note_user(allocator);
     if (!lochi_pool_alloc_plainly(allocator->pool, request, &status, out))
         return allocator_alloc_slowly(allocator, request, out);
-    if (LOCHI_UNLIKELY(status != LOCH_OK)) status = allocator_alloc_again(allocator, request, status, out);
+    if (LOCHI_UNLIKELY(status != LOCH_OK)) status = allocator_retry(allocator, request, status, out);
     return status == LOCH_OK && request->flags ? allocator_zero_taken(allocator, allocator->pool, request, out)
                                                : status;
 }
 
-/* Allocates for any request, if possible on the fast path: a larger block, an alignment, another stream, zeroed. */
+/* Allocates for a plain request from the thread's caches. Passes on a request that is not plain. */
 static __attribute__((noinline)) loch_status allocator_alloc_any(loch_allocator *allocator, const loch_request *request,
                                                                  void **out)
 {
@@ -266,21 +278,21 @@ static __attribute__((noinline)) loch_status allocator_alloc_any(loch_allocator 
     lochi_pool *pool = allocator->pool;
     bool is_peak = false;
     if (LOCHI_UNLIKELY(!lochi_pool_alloc_quickly(pool, request, &is_peak, out)))
-        return allocator_alloc_plainly(allocator, request, out);
+        return allocator_alloc_locked(allocator, request, out);
     if (LOCHI_UNLIKELY(is_peak)) lochi_pool_raise_late(pool, request->bytes);
     return LOCHI_LIKELY(!request->flags) ? LOCH_OK : allocator_zero_taken(allocator, pool, request, out);
 }
 
 /* Continues the plainest request after the thread's first cache did not serve it, or served a peak. */
-static inline loch_status allocator_alloc_further(loch_allocator *allocator, const loch_request *request,
-                                                  pool_first first, void **out)
+static inline loch_status allocator_continue(loch_allocator *allocator, const loch_request *request, pool_first first,
+                                             void **out)
 {
     if (first == POOL_FIRST_PEAK) return lochi_pool_raise_late(allocator->pool, request->bytes);
     return first == POOL_FIRST_OTHER ? allocator_alloc_any(allocator, request, out)
-                                     : allocator_alloc_plainly(allocator, request, out);
+                                     : allocator_alloc_locked(allocator, request, out);
 }
 
-/* Allocates for the plainest request above slabs' sizes, or of 0 bytes. */
+/* Allocates for the plainest request above POOL_SMALL_MAX from the thread's first cache. Passes on one of 0 bytes. */
 static __attribute__((noinline)) loch_status allocator_alloc_large(loch_allocator *allocator,
                                                                    const loch_request *request, void **out)
 {
@@ -288,11 +300,11 @@ static __attribute__((noinline)) loch_status allocator_alloc_large(loch_allocato
     if (LOCHI_LIKELY(request->bytes))
         first = lochi_pool_alloc_first(allocator->pool, request->bytes, request->stream, false, out);
     if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
-    return allocator_alloc_further(allocator, request, first, out);
+    return allocator_continue(allocator, request, first, out);
 }
 
-/* Allocates from a recorded pool: a plain request from the thread's cache, all others on the slow path, which records
- * too. The block is recorded before it is zeroed: if that fails, the free is recorded. */
+/* Allocates for a plain request to a recorded pool from the thread's caches. Passes on every other request, also one
+ * without an allocator. The block is recorded before it is zeroed: if that fails, the free is recorded. */
 static __attribute__((noinline)) loch_status allocator_alloc_recorded(loch_allocator *allocator,
                                                                       const loch_request *request, void **out)
 {
@@ -327,23 +339,20 @@ loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *
     if (LOCHI_UNLIKELY(request->bytes - 1 >= POOL_SMALL_MAX)) return allocator_alloc_large(allocator, request, out);
     const pool_first first = lochi_pool_alloc_first(pool, request->bytes, request->stream, true, out);
     if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
-    return allocator_alloc_further(allocator, request, first, out);
+    return allocator_continue(allocator, request, first, out);
 }
 
-static LOCHI_RARE loch_status allocator_alloc_bytes(loch_allocator *allocator, size_t bytes, void **out)
-{
-    const loch_request request = {.size = sizeof request, .bytes = bytes};
-    return loch_allocator_alloc(allocator, &request, out);
-}
-
-/* Allocates a small block of a recorded pool, or any block that loch_alloc found no pool for. */
-static __attribute__((noinline)) loch_status allocator_alloc_noted(loch_allocator *allocator, size_t bytes, void **out)
+/* Allocates for loch_alloc what it does not find itself: a small block of a recorded pool from the thread's first
+ * cache, and every other block as a request. */
+static __attribute__((noinline)) loch_status allocator_alloc_bytes(loch_allocator *allocator, size_t bytes, void **out)
 {
     const uint32_t recorded = allocator && out && bytes - 1 < POOL_SMALL_MAX ? lochi_recorder_of(allocator) : 0;
     lochi_pool *pool = recorded ? allocator->pool : NULL;
     const pool_first first = pool ? lochi_pool_alloc_first(pool, bytes, NULL, true, out) : POOL_FIRST_EMPTY;
-    if (LOCHI_UNLIKELY(first == POOL_FIRST_EMPTY || first == POOL_FIRST_OTHER))
-        return allocator_alloc_bytes(allocator, bytes, out);
+    if (LOCHI_UNLIKELY(first == POOL_FIRST_EMPTY || first == POOL_FIRST_OTHER)) {
+        const loch_request request = {.size = sizeof request, .bytes = bytes};
+        return loch_allocator_alloc(allocator, &request, out);
+    }
     lochi_recorder_note_plain(recorded, *out, bytes);
     return LOCHI_LIKELY(first == POOL_FIRST_SERVED) ? LOCH_OK : lochi_pool_raise_late(pool, bytes);
 }
@@ -355,9 +364,8 @@ loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out)
         const pool_first first = lochi_pool_alloc_first(pool, bytes, NULL, true, out);
         if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
         if (first == POOL_FIRST_PEAK) return lochi_pool_raise_late(pool, bytes);
-        return allocator_alloc_bytes(allocator, bytes, out);
     }
-    return allocator_alloc_noted(allocator, bytes, out);
+    return allocator_alloc_bytes(allocator, bytes, out);
 }
 
 loch_status loch_alloc_array(loch_allocator *allocator, size_t count, size_t bytes, const loch_request *request,

@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/device.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "tensor/tensor.h"
 #include <loch/registry.h>
 

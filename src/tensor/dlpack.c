@@ -13,7 +13,7 @@
 #include "base/heap.h"
 #include "kit/sized.h"
 #include "device/device.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "tensor/dlpack_abi.h"
 #include "tensor/tensor.h"
 #include <loch/dlpack.h>

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Types of elements: names and sizes. */
-#include "tensor/dtype.h"
+#include "base/dtype.h"
 #include <string.h>
 
 static const char *const dtype_names[LOCH_DTYPE_COUNT] = {[LOCH_DTYPE_NONE] = "none",
 #define DTYPE_NAME(suffix, name, bytes) [LOCH_##suffix] = (name),
                                                           LOCH_DTYPE_LIST(DTYPE_NAME)
 #undef DTYPE_NAME
-};
-
-static const unsigned char dtype_sizes[LOCH_DTYPE_COUNT] = {
-#define DTYPE_SIZE(suffix, name, bytes) [LOCH_##suffix] = (bytes),
-    LOCH_DTYPE_LIST(DTYPE_SIZE)
-#undef DTYPE_SIZE
 };
 
 const char *loch_dtype_name(loch_dtype dtype)
@@ -22,7 +16,7 @@ const char *loch_dtype_name(loch_dtype dtype)
 
 size_t loch_dtype_bytes(loch_dtype dtype)
 {
-    return lochi_dtype_is_valid(dtype) ? dtype_sizes[dtype] : 0;
+    return lochi_dtype_bytes(dtype);
 }
 
 typedef struct dtype_alias {

@@ -2,7 +2,7 @@
 /* Maps tensors for the host: in place if the host can access them, otherwise through a contiguous copy. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "tensor/contents.h"
 #include <loch/registry.h>
 

@@ -6,7 +6,7 @@
 #include "base/heap.h"
 #include "kit/sized.h"
 #include "device/device.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include <loch/registry.h>
 #include <string.h>
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <loch/loch.h>
+#include <loch/tensor.h>
 #include <ucontext.h>
 #include <vector>
 

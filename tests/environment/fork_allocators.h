@@ -5,7 +5,7 @@
 #define LOCH_TEST_FORK_ALLOCATORS_H
 
 #include "fork_fixture.h"
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "memory/allocator.h"
 
 #define THREADS 4

@@ -3,6 +3,7 @@
  * Uses the shared library, as programs do. */
 #include <loch/loch.h>
 #include <loch/sim.h>
+#include <loch/tensor.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

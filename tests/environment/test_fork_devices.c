@@ -2,7 +2,7 @@
 /* Devices after a fork: those that do not survive refuse, and what others were doing on them is forgotten. */
 #include "fork_fixture.h"
 #include "faulty_driver.h"
-#include "memory/pool/state.h"
+#include "memory/pool/state/structs.h"
 #include <fcntl.h>
 #include <loch/driver.h>
 #include <loch/engine.h>

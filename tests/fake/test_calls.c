@@ -6,28 +6,9 @@
  * call fails, what it was to give back stays. Those are tried by name, with fewer promises: a call that fails has a
  * sentence, memory holds what was copied, and the next run succeeds. */
 #include "device/cuda/api.h"
-#include "open_control.h"
-#include "support/sweep.h"
+#include "faults.h"
 #include <sys/wait.h>
 #include <unistd.h>
-
-static void fault_set(test_failing mode, uint64_t after, loch_device *unused)
-{
-    (void)unused;
-    const fake_cuda_fault fault = {.after = after, .is_forever = mode == TEST_FAILING_FOREVER, .code = 999};
-    control.set_fault(mode == TEST_FAILING_NEVER ? NULL : &fault);
-    static char when[80] = "before the first run";
-    control_expect_empty(when);
-    snprintf(when, sizeof when, "after a fault of kind %d at call %llu", (int)mode, (unsigned long long)after);
-}
-
-static uint64_t fault_count(loch_device *unused)
-{
-    (void)unused;
-    return control.calls();
-}
-
-static const test_faults driver_faults = {.name = "entry points", .set = fault_set, .count = fault_count};
 
 static void every_call_of_the_scenario_fails(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A pool is compacted while every host allocation and every driver call fails in turn, once and for good: after each
  * fault the pool is whole, every buffer holds what it held, moved or not, and a compaction without a fault succeeds. */
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "sweep.h"
 #include "test.h"
 

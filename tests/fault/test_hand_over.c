@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Two threads that hand blocks over while every host allocation fails in turn, once and for good: what is handed over
  * can be freed, the pool is whole, and nothing is left in the end. */
-#include "memory/pool/check.h"
-#include "memory/pool/gate.h"
+#include "memory/pool/report/check.h"
+#include "memory/pool/front/gate.h"
 #include "sweep.h"
 #include "test.h"
 

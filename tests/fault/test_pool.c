@@ -5,7 +5,7 @@
  * After each fault the pool is whole (lochi_pool_check), what could not be freed is still there, later requests
  * succeed, and nothing is left in the end: neither on the host nor on the device. */
 #include "faulty_driver.h"
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "sweep.h"
 #include "test.h"
 

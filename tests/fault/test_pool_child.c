@@ -2,7 +2,7 @@
 /* A family of pools, made, used and ended while every host allocation and every driver call fails in turn, once and for
  * good. After each fault all pools are whole, and nothing is left in the end: neither on the host nor on the device. */
 #include "faulty_driver.h"
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "sweep.h"
 #include "test.h"
 

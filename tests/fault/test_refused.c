@@ -2,7 +2,7 @@
 /* A request that is refused, while every driver call fails in turn, once and for good: the pool holds no more than
  * before, has the idle memory that it had, is whole, and serves what it served before; nothing is left on the
  * device. */
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "sweep.h"
 #include "test.h"
 

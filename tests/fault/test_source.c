@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Every host allocation and every driver call fails in turn under a pool on a source, and under one in which every
  * block is a segment: the pool stays whole, later requests succeed, and all segments go back. */
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "sweep.h"
 #include "test.h"
 

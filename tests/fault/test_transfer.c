@@ -6,6 +6,7 @@
 #include "test.h"
 #include <loch/loch.h>
 #include <loch/driver.h>
+#include <loch/tensor.h>
 
 #define SIDE 48
 

@@ -4,7 +4,7 @@
 #define LOCH_FUZZ_CALLS_MODEL_H
 
 #include "fuzz.h"
-#include "memory/pool/state.h"
+#include "memory/pool/state/structs.h"
 #include <loch/child.h>
 #include <loch/direct.h>
 #include <loch/moving.h>

@@ -3,8 +3,8 @@
  * pools, children, wrappers, direct allocators and sessions; any of them may meet a failing driver call or a failing
  * piece of bookkeeping. A plain model knows which blocks are out and what is in them. In the end all memory has gone
  * back, and nothing was used without order. */
-#include "memory/pool/check.h"
-#include "memory/pool/gate.h"
+#include "memory/pool/report/check.h"
+#include "memory/pool/front/gate.h"
 #include "calls_model.h"
 
 typedef struct calls_device {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Blocks at given addresses, pools on a source, and blocks that are segments, on a real GPU. */
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "cuda_fixture.h"
 
 #define SLOTS 200

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools of graphs (LOCH_POOL_CAPTURES_SHARED) on a real GPU: captures of the driver share memory, new memory comes in
  * captures of any mode, and graphs give the same bits after the pool has slept. */
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "cuda_fixture.h"
 #include <pthread.h>
 

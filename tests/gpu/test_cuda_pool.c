@@ -4,7 +4,7 @@
  *
  * Without a GPU the program says why and is skipped; LOCH_REQUIRE_GPU=1 makes that a failure. An argument names another
  * device than cuda:0 ("sim:1GiB,backed" tries the program itself); captures are left out there. */
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "double.h"
 #include "support/worker.h"
 

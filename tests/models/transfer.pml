@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Batches between threads: src/memory/pool/transfer.c.
+/* Batches between threads: src/memory/pool/front/transfer.c.
  *
  * Givers leave batches, takers take them, one thread with the lock held drops single batches while the others go on,
  * and another one stops the gate and gives all batches back. Labels change by compare and exchange to HELD, and by a

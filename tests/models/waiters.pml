@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads that wait for memory, and frees that wake them: src/memory/waiting.c, src/memory/life.c (life_take_back) and
- * the gate of a pool (src/memory/pool/gate.c, lochi_pool_shut_waiting).
+ * the gate of a pool (src/memory/pool/front/gate.c, lochi_pool_shut_waiting).
  *
  * One thread frees a block of a pool, on the fast path into its cache if the gate is open, or with the lock. Another
  * one frees a block of an allocator without a lock of its own: the free is a store that may wait in a buffer, followed

@@ -4,7 +4,7 @@
  * a tag to sleep and wake it. Each buffer holds numbers that depend on its own number, so every reader detects a wrong
  * copy. The simulator's checker finds missing order, the walk over the pool between rounds finds broken invariants,
  * TSan finds data races. */
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "test.h"
 #include "worker.h"
 

@@ -7,7 +7,7 @@
  * the limit, make and end streams, threads and pools. In the end nothing was used without order, no two blocks
  * overlapped, and the pool is whole and empty. What each thread does follows from the seed; how the threads mix does
  * not. */
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "test.h"
 #include "worker.h"
 

@@ -4,7 +4,7 @@
  * owner's, so that one that was freed by the wrong end, or handed out twice, shows; and in the end the allocator is
  * empty. What each thread does follows from the seed; how the threads mix does not. */
 #include "allocators.h"
-#include "memory/pool/check.h"
+#include "memory/pool/report/check.h"
 #include "worker.h"
 
 #include <pthread.h>

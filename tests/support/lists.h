@@ -4,6 +4,7 @@
 #ifndef LOCH_TEST_LISTS_H
 #define LOCH_TEST_LISTS_H
 
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <loch/driver.h>
 #include <loch/sim.h>

@@ -3,10 +3,10 @@
 #ifndef LOCH_TEST_POOL_FIXTURE_H
 #define LOCH_TEST_POOL_FIXTURE_H
 
-#include "memory/pool/check.h"
-#include "memory/pool/gate.h"
-#include "memory/pool/idle.h"
-#include "memory/pool/outside.h"
+#include "memory/pool/report/check.h"
+#include "memory/pool/front/gate.h"
+#include "memory/pool/trim/idle.h"
+#include "memory/pool/state/outside.h"
 #include "sim_fixture.h"
 
 #define POOL_TEST(function) SIM_TEST(function)

@@ -146,6 +146,12 @@ def test_a_cell_without_a_run_says_so(tmp_path):
     assert cells(tables.page(*tables.merge([tmp_path / "part.json"])), "gnn_train")[5] == "not run"
 
 
+def test_programs_without_a_run_are_named():
+    line = next(line for line in tables.page(*tables.merge(FILES)) if line.startswith("Not measured: "))
+    assert "llm_serve, beam_search" in line and line.endswith("recorded_stream_infer.")
+    assert "graph_serve" not in line and "recorded_diffusion" not in line
+
+
 def test_quick_and_whole_runs_are_not_joined(tmp_path):
     found = json.loads(pathlib.Path(FILES[0]).read_text())
     found["sessions"][0]["is_quick"] = True

@@ -86,8 +86,7 @@ static uint32_t names_frame(binary_names *names, uint64_t address)
     if (!names->symbols) return LOCH_RECORDING_NONE;
     const size_t length = lochi_insight_symbols_describe(names->symbols, address, text, sizeof text);
     const uint32_t offset = lochi_insight_recording_add_text(names->recording, text, length);
-    if (offset == LOCH_RECORDING_NONE || !lochi_table_set(&names->frames, address, offset))
-        return LOCH_RECORDING_NONE;
+    if (offset == LOCH_RECORDING_NONE || !lochi_table_set(&names->frames, address, offset)) return LOCH_RECORDING_NONE;
     return offset;
 }
 
@@ -133,8 +132,7 @@ static bool names_add_record(binary_names *names, int type, uint64_t number, con
         return names_add(names, LOCH_RECORDING_ALLOCATOR, number, (const char *)at + 2,
                          strnlen((const char *)at + 2, bytes - 2));
     case BINARY_NAME_STACK:
-        return lochi_table_find(&names->stacks, number) != UINT32_MAX ||
-               names_add_stack(names, number, at, bytes);
+        return lochi_table_find(&names->stacks, number) != UINT32_MAX || names_add_stack(names, number, at, bytes);
     case BINARY_NAME_MODULE: return names_add_module(names, at, bytes);
     case BINARY_NAME_FRAME: {
         const uint32_t offset = lochi_insight_recording_add_text(names->recording, (const char *)at, bytes);

@@ -10,7 +10,7 @@
 typedef struct binary_ranges {
     loch_recording *recording;
     lochi_array live;     /* of uint32_t: indices of ranges, in order of device and address */
-    lochi_table memories;   /* number of memory in the file -> number in the recording */
+    lochi_table memories; /* number of memory in the file -> number in the recording */
     lochi_array mappings; /* of uint32_t: ranges that map each memory now */
 } binary_ranges;
 

@@ -24,9 +24,9 @@ typedef struct binary_reader {
     size_t chunk_bytes;
     uint64_t ticks0, ns0, ticks, ns; /* `ticks` take `ns` nanoseconds */
     uint64_t lost;                   /* by records */
-    lochi_array chunks;            /* of binary_chunk: those with events */
-    lochi_array cursors;           /* of binary_cursor: one for each thread */
-    lochi_array heap;              /* of uint32_t: cursors, the next record first */
+    lochi_array chunks;              /* of binary_chunk: those with events */
+    lochi_array cursors;             /* of binary_cursor: one for each thread */
+    lochi_array heap;                /* of uint32_t: cursors, the next record first */
     binary_names names;
     lochi_table blocks; /* key of allocator and address -> latest block there */
     binary_ranges ranges;
@@ -297,7 +297,7 @@ static loch_status read_move(binary_reader *reader, const binary_record *record,
         const uint32_t other = lochi_table_find(&reader->blocks, to);
         if (other != event->subject && read_is_live(reader, other)) LOCH_RETURN(read_close(reader, other, event));
         lochi_table_remove(&reader->blocks,
-                                 read_key(reader, read_block_at(reader, event->subject)->allocator, record->address));
+                           read_key(reader, read_block_at(reader, event->subject)->allocator, record->address));
         if (!lochi_table_set(&reader->blocks, to, event->subject)) return read_no_memory(reader);
     }
     return lochi_insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ? read_no_memory(reader)

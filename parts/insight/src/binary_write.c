@@ -31,7 +31,7 @@ typedef struct binary_writer {
     uint64_t rank;           /* threads that had an event at the present time, before this one */
     uint64_t last_ns;
     uint16_t last_thread;
-    bool is_one_thread;      /* all events are written as those of the first thread */
+    bool is_one_thread;    /* all events are written as those of the first thread */
     lochi_array memory;    /* of uint8_t: chunks */
     lochi_array chunks;    /* of write_chunk: one for each thread, and one for names */
     lochi_array addresses; /* of uint64_t: present address of each block, or its number */

@@ -11,7 +11,7 @@ typedef struct insight_elf {
     size_t bytes;
     const uint8_t *build_id; /* in `data`; NULL if there is none */
     size_t build_id_bytes;
-    bool has_functions;      /* `functions` was read */
+    bool has_functions;    /* `functions` was read */
     lochi_array functions; /* of elf_function, by address */
 } insight_elf;
 

@@ -2,6 +2,7 @@
 /* Folded stacks for flame graphs: what was live at the moment of the highest use. One line for each call stack,
  * outermost frame first, frames apart by semicolons, then the bytes. Blocks without a call stack are told apart by
  * allocator and tag. */
+#include "kit/utf8.h"
 #include "format.h"
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,11 @@ static int line_compare(const void *a, const void *b)
 /* Writes a name without the characters that end a name or a line. */
 static void put_name(FILE *file, const char *name)
 {
-    for (; *name; name++)
-        putc_unlocked(*name == ';' ? ':' : (unsigned char)*name < 0x20 ? ' ' : *name, file);
+    for (; *name; name++) {
+        const size_t control = lochi_utf8_control(name);
+        putc_unlocked(control ? ' ' : *name == ';' ? ':' : *name, file);
+        name += control == 2;
+    }
 }
 
 static void put_line(FILE *file, const loch_recording *recording, const folded_line *line)
@@ -63,8 +67,7 @@ static bool lines_add(lochi_array *lines, lochi_table *places, const loch_record
     uint32_t place = lochi_table_find(places, key);
     if (place == UINT32_MAX) {
         place = (uint32_t)lines->count;
-        if (!lochi_array_append(lines, &line, 1, sizeof line) || !lochi_table_set(places, key, place))
-            return false;
+        if (!lochi_array_append(lines, &line, 1, sizeof line) || !lochi_table_set(places, key, place)) return false;
     }
     folded_line *all = lines->data;
     if (all) all[place].bytes += bytes;

@@ -118,12 +118,12 @@ static void put_label(FILE *file, const char *name, const char *text)
     fprintf(file, "%s=\"", name);
     for (size_t left = strlen(text); left;) {
         const size_t length = lochi_utf8_length(text, left);
-        if (!length)
+        if (*text == '\n')
+            fputs("\\n", file);
+        else if (!length || lochi_utf8_control(text))
             putc_unlocked('?', file);
         else if (*text == '"' || *text == '\\')
             fprintf(file, "\\%c", *text);
-        else if (*text == '\n')
-            fputs("\\n", file);
         else
             fwrite(text, 1, length, file);
         text += length ? length : 1;

@@ -145,8 +145,7 @@ uint32_t lochi_insight_recording_add_stack(loch_recording *recording, const uint
 /* Appends one item. Returns its index; LOCH_RECORDING_NONE if there is no room. */
 static uint32_t recording_append(lochi_array *array, const void *item, size_t bytes)
 {
-    if (array->count >= UINT32_MAX - 2 || !lochi_array_append(array, item, 1, bytes))
-        return LOCH_RECORDING_NONE;
+    if (array->count >= UINT32_MAX - 2 || !lochi_array_append(array, item, 1, bytes)) return LOCH_RECORDING_NONE;
     return (uint32_t)array->count - 1;
 }
 
@@ -247,8 +246,7 @@ loch_status lochi_insight_recording_finish(loch_recording *recording)
         if (!recording->names[noun].count)
             is_good = is_good && lochi_insight_recording_add_name(recording, (loch_recording_noun)noun, fallbacks[noun],
                                                                   strlen(fallbacks[noun])) != LOCH_RECORDING_NONE;
-    is_good = is_good &&
-              lochi_array_reserve(&recording->frame_texts, recording->frames.count, sizeof(char *)) &&
+    is_good = is_good && lochi_array_reserve(&recording->frame_texts, recording->frames.count, sizeof(char *)) &&
               recording_sum(recording);
     if (!is_good) return LOCH_FAIL(HOST_MEMORY, "%s: there is no memory for the recording", info->path);
     const uint32_t *frames = recording->frames.data;

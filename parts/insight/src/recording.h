@@ -10,17 +10,17 @@
 #define INSIGHT_NOUNS (LOCH_RECORDING_CALL + 1)
 
 struct loch_recording {
-    loch_recording_info info;           /* `path` and `program` are owned */
+    loch_recording_info info;         /* `path` and `program` are owned */
     lochi_array events;               /* of loch_recording_event */
     lochi_array blocks;               /* of loch_recording_block */
     lochi_array ranges;               /* of loch_recording_range */
     lochi_array names[INSIGHT_NOUNS]; /* of uint32_t: offsets into `text` */
     lochi_array text;                 /* all names and frames, each ends with a zero; offset 0 is "" */
-    lochi_table interned;               /* hash of a text -> offset; texts of equal hashes are compared */
+    lochi_table interned;             /* hash of a text -> offset; texts of equal hashes are compared */
     lochi_array stacks;               /* of insight_stack */
     lochi_array frames;               /* of uint32_t: offsets into `text` */
     lochi_array frame_texts;          /* of const char *: made by finish, in the order of `frames` */
-    lochi_table stack_hashes;           /* hash of frames -> index of a stack */
+    lochi_table stack_hashes;         /* hash of frames -> index of a stack */
     lochi_array allocator_devices;    /* of uint16_t: index of the device of each allocator; missing: 0 */
 };
 

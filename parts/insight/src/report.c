@@ -72,7 +72,7 @@ static loch_status report_prepare(report_run *run, const loch_recording *recordi
 static void report_forget(report_run *run)
 {
     lochi_array *arrays[] = {&run->sites,       &run->site_names,   &run->curves.array, &run->calls,
-                               &run->lives.array, &run->ranges.array, &run->used_stacks,  &run->stack_order};
+                             &run->lives.array, &run->ranges.array, &run->used_stacks,  &run->stack_order};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         lochi_array_free(arrays[i]);
     for (int by = 0; by < REPORT_BYS; by++) {

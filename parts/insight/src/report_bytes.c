@@ -53,7 +53,7 @@ void lochi_insight_report_write_json(FILE *file, const char *text)
             fputs("\\ufffd", file);
         else if (length > 1)
             fwrite(at, 1, length, file);
-        else if (lochi_utf8_is_control(at) || strchr("<>&\"\\'", *at))
+        else if (lochi_utf8_control(at) || strchr("<>&\"\\'", *at))
             fprintf(file, "\\u%04x", (unsigned)*at);
         else
             fputc(*at, file);
@@ -66,7 +66,7 @@ void lochi_insight_report_write_html(FILE *file, const char *text)
 {
     for (const char *at = text; *at;) {
         const size_t length = lochi_utf8_length(at, SIZE_MAX);
-        if (!length || (lochi_utf8_is_control(at) && *at != '\n' && *at != '\t'))
+        if (!length || (lochi_utf8_control(at) && *at != '\n' && *at != '\t'))
             fputs("&#xfffd;", file);
         else if (length == 1 && strchr("<>&\"'", *at))
             fprintf(file, "&#%d;", *at);

@@ -50,8 +50,7 @@ static bool group_find_sites(report_run *run)
             at++;
         if (at + 1 == count && group_is_inner(frames[at])) at = 0;
         const char *site = count ? frames[at] : "";
-        uint32_t number =
-            *site ? lochi_table_find(&found, (uintptr_t)site) : 0; /* equal frames have one address */
+        uint32_t number = *site ? lochi_table_find(&found, (uintptr_t)site) : 0; /* equal frames have one address */
         if (number == UINT32_MAX) {
             number = (uint32_t)run->site_names.count;
             is_good = lochi_table_set(&found, (uintptr_t)site, number) &&

@@ -388,8 +388,7 @@ static bool snapshot_read(snapshot_reader *reader, const insight_source *source,
     if (!lochi_json_end(json)) return false;
     if (pass != SNAPSHOT_NAMES) return true;
     if (!reader->is_snapshot)
-        return lochi_json_fail(json,
-                                            "it is JSON, but not a snapshot: \"format\" is not \"loch-snapshot\"");
+        return lochi_json_fail(json, "it is JSON, but not a snapshot: \"format\" is not \"loch-snapshot\"");
     return reader->version == 1 || lochi_json_fail(json, "only snapshots of version 1 are known");
 }
 

@@ -5,6 +5,7 @@
  * The writer writes what the reader reads, line for line: ids, bytes, streams, microseconds, alignments and tags. A
  * block that is resized is written as a free and an allocation with a new id. What a trace has no line for (moves,
  * ranges, driver calls, sleep) becomes a comment. */
+#include "kit/utf8.h"
 #include "format.h"
 #include "kit/fail.h"
 #include <inttypes.h>
@@ -26,12 +27,12 @@ typedef struct text_word {
 typedef struct text_reader {
     loch_recording *recording;
     const char *path;
-    size_t line;           /* line number, from 1 */
-    lochi_table ids;       /* id -> block */
-    lochi_table streams;   /* number of a stream -> index; events hold indices until the end */
+    size_t line;         /* line number, from 1 */
+    lochi_table ids;     /* id -> block */
+    lochi_table streams; /* number of a stream -> index; events hold indices until the end */
     lochi_array numbers; /* of uint64_t: number of each stream */
-    uint64_t requested;    /* bytes that the program holds */
-    uint64_t us;           /* time of the last event */
+    uint64_t requested;  /* bytes that the program holds */
+    uint64_t us;         /* time of the last event */
 } text_reader;
 
 /* Sets a sentence with the line and the reason. Returns E_INVALID. */
@@ -160,8 +161,7 @@ static loch_status text_read_alloc(text_reader *reader, const text_word *words, 
     const loch_recording_event event = {
         .time_ns = 1000 * reader->us, .stack = LOCH_RECORDING_NONE, .stream = block.stream};
     const uint32_t index = lochi_insight_recording_add_alloc(reader->recording, &block, &event);
-    if (index == LOCH_RECORDING_NONE || !lochi_table_set(&reader->ids, block.id, index))
-        return text_no_memory(reader);
+    if (index == LOCH_RECORDING_NONE || !lochi_table_set(&reader->ids, block.id, index)) return text_no_memory(reader);
     return LOCH_OK;
 }
 
@@ -294,11 +294,14 @@ typedef struct text_writer {
     uint64_t next; /* id of the next block that is resized */
 } text_writer;
 
-/* Writes the letters of a name that a trace can hold: without blanks and the start of a comment. */
+/* Writes the letters of a name that a trace can hold: without blanks and control characters. */
 static void text_write_name(const text_writer *writer, const char *name)
 {
-    for (size_t i = 0; i < LOCH_TAG_NAME_MAX - 1 && name[i]; i++)
-        putc((unsigned char)name[i] > ' ' ? name[i] : '_', writer->file);
+    for (size_t i = 0; i < LOCH_TAG_NAME_MAX - 1 && name[i]; i++) {
+        const size_t control = lochi_utf8_control(name + i);
+        putc(control || name[i] == ' ' ? '_' : name[i], writer->file);
+        i += control == 2;
+    }
 }
 
 static void text_write_alloc(const text_writer *writer, const loch_recording_event *event, uint64_t bytes)
@@ -392,8 +395,7 @@ loch_status lochi_insight_write_text(const loch_recording *recording, const loch
     const loch_recording_block *blocks = loch_recording_get_blocks(recording);
     const size_t blocks_count = recording->blocks.count, count = recording->events.count;
     lochi_array ids = {.data = NULL};
-    if (!lochi_array_reserve(&ids, blocks_count + 1, sizeof(uint64_t)))
-        return lochi_insight_no_memory(sink->path);
+    if (!lochi_array_reserve(&ids, blocks_count + 1, sizeof(uint64_t))) return lochi_insight_no_memory(sink->path);
     text_writer writer = {recording, sink->file, ids.data, 0};
     for (size_t i = 0; i < blocks_count; i++) {
         writer.ids[i] = blocks[i].id;

@@ -24,7 +24,7 @@ typedef struct layout_maker {
     lochi_array largest; /* of uint64_t: the most bytes that each block has in its life */
     lochi_array now;     /* of layout_block: each block as it is at the moment; bytes UINT64_MAX: not live */
     lochi_array holes;   /* of layout_hole */
-    lochi_table sizes;     /* device and size -> first hole */
+    lochi_table sizes;   /* device and size -> first hole */
     lochi_array tops;    /* of uint64_t: first address that is not taken, of each device */
     bool is_good;
 } layout_maker;
@@ -125,8 +125,7 @@ static void place_give(layout_maker *maker, uint32_t device, uint64_t address, u
     const uint64_t key = place_key(device, place_round(bytes));
     const uint32_t first = lochi_table_find(&maker->sizes, key);
     const layout_hole hole = {address, first >= maker->holes.count ? LOCH_RECORDING_NONE : first};
-    if (maker->holes.count >= LOCH_RECORDING_NONE - 3 ||
-        !lochi_array_append(&maker->holes, &hole, 1, sizeof hole) ||
+    if (maker->holes.count >= LOCH_RECORDING_NONE - 3 || !lochi_array_append(&maker->holes, &hole, 1, sizeof hole) ||
         !lochi_table_set(&maker->sizes, key, (uint32_t)maker->holes.count - 1))
         maker->is_good = false;
 }

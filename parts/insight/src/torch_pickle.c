@@ -29,13 +29,13 @@ typedef struct machine {
     const insight_source *source;
     loch_recording *recording;
     torch_pickle *pickle;
-    size_t at;           /* next byte */
-    size_t opcode_at;    /* place of the present opcode */
-    lochi_array stack; /* of value */
-    lochi_array marks; /* of uint32_t: heights of the stack */
-    lochi_array memo;  /* of value */
-    lochi_array text;  /* a frame that is being written */
-    loch_status status;  /* the first failure; ends the loop */
+    size_t at;          /* next byte */
+    size_t opcode_at;   /* place of the present opcode */
+    lochi_array stack;  /* of value */
+    lochi_array marks;  /* of uint32_t: heights of the stack */
+    lochi_array memo;   /* of value */
+    lochi_array text;   /* a frame that is being written */
+    loch_status status; /* the first failure; ends the loop */
 } machine;
 
 /* --- failures --- */
@@ -390,8 +390,8 @@ static void record_set(machine *run, torch_record *record, uint8_t key, const va
 
 /* Stores the text of a frame: "function at file:line", or "function" if the file is not known. `text` is room for it.
  * Returns its offset; LOCH_RECORDING_NONE if there is no memory. */
-static uint32_t frame_intern(loch_recording *recording, lochi_array *text, const char *function,
-                             size_t function_length, const char *file, size_t file_length, uint32_t line)
+static uint32_t frame_intern(loch_recording *recording, lochi_array *text, const char *function, size_t function_length,
+                             const char *file, size_t file_length, uint32_t line)
 {
     char number[32];
     const bool is_unknown =
@@ -401,8 +401,7 @@ static uint32_t frame_intern(loch_recording *recording, lochi_array *text, const
     bool is_good = lochi_array_append(text, function, function_length, 1);
     if (!is_unknown) {
         const size_t digits = (size_t)snprintf(number, sizeof number, ":%u", line);
-        is_good = is_good && lochi_array_append(text, " at ", 4, 1) &&
-                  lochi_array_append(text, file, file_length, 1) &&
+        is_good = is_good && lochi_array_append(text, " at ", 4, 1) && lochi_array_append(text, file, file_length, 1) &&
                   lochi_array_append(text, number, digits, 1);
     }
     const uint32_t offset =
@@ -457,8 +456,7 @@ static void machine_set(machine *run, value target, size_t from)
             is_known = items[i].kind == KIND_TEXT && items[i].name && items[i].name < TORCH_ALLOC;
         if (!is_known) return;
         const torch_record record = {.frames = LOCH_RECORDING_NONE, .items = LOCH_RECORDING_NONE};
-        if (pickle->records.count > SHAPE_INDEX ||
-            !lochi_array_append(&pickle->records, &record, 1, sizeof record)) {
+        if (pickle->records.count > SHAPE_INDEX || !lochi_array_append(&pickle->records, &record, 1, sizeof record)) {
             machine_fail_memory(run);
             return;
         }
@@ -726,8 +724,7 @@ static uint32_t pickle_get_frame(torch_pickle *pickle, loch_recording *recording
     const size_t lengths[2] = {strlen(all + record->tag), strlen(all + record->other)};
     lochi_array *copy = &pickle->room[0];
     copy->count = 0;
-    if (!lochi_array_reserve(copy, 1, 1) ||
-        !lochi_array_append(copy, all + record->tag, lengths[0], 1) ||
+    if (!lochi_array_reserve(copy, 1, 1) || !lochi_array_append(copy, all + record->tag, lengths[0], 1) ||
         !lochi_array_append(copy, all + record->other, lengths[1], 1))
         return LOCH_RECORDING_NONE;
     return frame_intern(recording, &pickle->room[1], copy->data, lengths[0], (const char *)copy->data + lengths[0],

@@ -87,7 +87,7 @@ typedef struct torch_pickle {
     lochi_array chunks;  /* of torch_chunk */
     lochi_array items;   /* of uint32_t: objects */
     lochi_array room[3]; /* for texts and stacks that are being put together */
-    uint32_t root;         /* object */
+    uint32_t root;       /* object */
 } torch_pickle;
 
 /* Runs the pickle. E_INVALID with the byte and the opcode; E_HOST_MEMORY. Texts go to `recording`. Call

@@ -33,13 +33,13 @@ typedef struct torch_present {
 } torch_present;
 
 typedef struct torch_device {
-    uint32_t number;         /* number in PyTorch */
-    uint32_t index;          /* index in the recording */
-    uint32_t entries;        /* object: the list of events; LOCH_RECORDING_NONE for none */
-    bool has_requests;       /* frees have the step free_requested */
-    torch_cursor cursor;     /* second pass: behind `next` */
-    torch_record *next;      /* second pass: the next event */
-    lochi_table blocks;      /* address -> state in the first pass, index of the block in the second */
+    uint32_t number;       /* number in PyTorch */
+    uint32_t index;        /* index in the recording */
+    uint32_t entries;      /* object: the list of events; LOCH_RECORDING_NONE for none */
+    bool has_requests;     /* frees have the step free_requested */
+    torch_cursor cursor;   /* second pass: behind `next` */
+    torch_record *next;    /* second pass: the next event */
+    lochi_table blocks;    /* address -> state in the first pass, index of the block in the second */
     lochi_array intervals; /* of torch_interval, by address */
     lochi_array missing;   /* of torch_interval: was there before the first event */
 } torch_device;
@@ -51,8 +51,8 @@ typedef struct torch_reader {
     torch_pickle pickle;
     lochi_array devices; /* of torch_device */
     lochi_array present; /* of torch_present */
-    lochi_table streams;   /* PyTorch's stream -> number */
-    lochi_table pools;     /* device and name of the pool -> allocator */
+    lochi_table streams; /* PyTorch's stream -> number */
+    lochi_table pools;   /* device and name of the pool -> allocator */
     uint32_t stream_count;
     uint64_t base_us; /* time of the first event */
     uint64_t now_ns;  /* time of the last event that was added */
@@ -141,8 +141,7 @@ static void intervals_note_missing(torch_reader *reader, torch_device *device, u
     for (size_t i = intervals_find(&device->intervals, start); start < end; i++) {
         const bool is_last = i >= device->intervals.count || all[i].start >= end;
         const torch_interval gap = {start, is_last ? end : all[i].start, LOCH_RECORDING_NONE};
-        if (gap.start < gap.end && !lochi_array_append(&device->missing, &gap, 1, sizeof gap))
-            reader->is_good = false;
+        if (gap.start < gap.end && !lochi_array_append(&device->missing, &gap, 1, sizeof gap)) reader->is_good = false;
         if (is_last) return;
         if (all[i].end > start) start = all[i].end;
     }
@@ -317,8 +316,7 @@ static uint32_t torch_find_device(torch_reader *reader, uint32_t number)
     for (uint32_t i = 0; i < reader->devices.count; i++)
         if (torch_devices(reader)[i].number == number) return i;
     const torch_device device = {.number = number, .entries = LOCH_RECORDING_NONE};
-    if (reader->devices.count >= DEVICES_MAX ||
-        !lochi_array_append(&reader->devices, &device, 1, sizeof device))
+    if (reader->devices.count >= DEVICES_MAX || !lochi_array_append(&reader->devices, &device, 1, sizeof device))
         return UINT32_MAX;
     return (uint32_t)reader->devices.count - 1;
 }

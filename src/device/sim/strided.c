@@ -3,12 +3,12 @@
  * The checker is told exactly the bytes of each side: a side is a list of runs without gaps. */
 #include "device/sim/strided.h"
 #include "base/checked.h"
+#include "base/dtype.h"
 #include "base/heap.h"
 #include "device/sim/call.h"
 #include "device/sim/fail.h"
 #include "device/sim/stream.h"
 #include "device/sim/work.h"
-#include <loch/dtype.h>
 
 /* One side as runs: axes from the longest stride to the shortest, without axes along which it repeats. */
 typedef struct strided_side {
@@ -69,19 +69,19 @@ static strided_side strided_read_indices(const loch_strided *work, strided_side 
     const void *first = work->indexing == LOCH_INDEXING_GATHER ? work->from : work->to;
     loch_strided all = *work;
     all.sizes[0] = work->index_limit;
-    strided_read(&all, first, strides, loch_dtype_bytes(work->to_type), chosen);
+    strided_read(&all, first, strides, lochi_dtype_bytes(work->to_type), chosen);
     strided_side indices;
     all.axes = 1;
     all.sizes[0] = work->sizes[0];
-    strided_read(&all, work->indices, &work->index_stride, loch_dtype_bytes(work->index_type), &indices);
+    strided_read(&all, work->indices, &work->index_stride, lochi_dtype_bytes(work->index_type), &indices);
     return indices;
 }
 
 static loch_status strided_submit(lochi_sim *sim, const loch_strided *work, loch_driver_call call, void *stream)
 {
     strided_side to, from = {.runs = 0}, indices = {.runs = 0};
-    strided_read(work, work->to, work->to_strides, loch_dtype_bytes(work->to_type), &to);
-    if (work->from) strided_read(work, work->from, work->from_strides, loch_dtype_bytes(work->from_type), &from);
+    strided_read(work, work->to, work->to_strides, lochi_dtype_bytes(work->to_type), &to);
+    if (work->from) strided_read(work, work->from, work->from_strides, lochi_dtype_bytes(work->from_type), &from);
     if (work->indexing) indices = strided_read_indices(work, &to, &from);
     const size_t bytes = to.run_bytes * to.runs, count = to.runs + from.runs + indices.runs;
     LOCH_TRY_RETURN(lochi_sim_begin(sim, call, bytes));

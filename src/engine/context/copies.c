@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of kept copies.
  *
- * An entry does not hold its source. It holds a watch on the source (tensor/buffer/watch.h). The watch tells when the
+ * An entry does not hold its source. It holds a watch on the source (memory/buffer/watch.h). The watch tells when the
  * source was written or destroyed, or when the copy itself was written. The next call that uses the table drops such
  * entries. */
 #include "engine/context/copies.h"
 #include "base/heap.h"
 #include "engine/context/thread.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include <string.h>
 
 #define COPIES_FIRST 16 /* buckets */

@@ -13,7 +13,7 @@
 #include "engine/context/memory.h"
 #include "engine/context/seat.h"
 #include "engine/context/thread.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "tensor/tensor.h"
 
 /* --- making --- */

@@ -7,7 +7,7 @@
 #include "engine/context/copies.h"
 #include "engine/context/seat.h"
 #include "engine/context/thread.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include <loch/wrapper.h>
 #include <string.h>
 

@@ -14,7 +14,7 @@
 
 #include "base/fail.h"
 #include "engine/engine_state.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "tensor/tensor.h"
 #include <loch/context.h>
 #include <stdbool.h>

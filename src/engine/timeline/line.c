@@ -37,7 +37,7 @@ static size_t line_indent(unsigned depth)
 /* Returns the bytes of one character of a name, or 0 if it cannot be shown. Each character is counted as one column. */
 static size_t line_character(const char *at)
 {
-    return lochi_utf8_is_control(at) ? 0 : lochi_utf8_length(at, SIZE_MAX);
+    return lochi_utf8_control(at) ? 0 : lochi_utf8_length(at, SIZE_MAX);
 }
 
 /* Returns the distance in bytes to the next character. A character that cannot be shown has one byte, except control

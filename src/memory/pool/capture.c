@@ -2,15 +2,12 @@
 /* Ends captures: their memory belongs to their streams again. A pool of graphs ends its one capture when its last
  * reference is released. */
 #include "base/fail.h"
-#include "memory/pool/cache.h"
-#include "memory/pool/heap.h"
-#include "memory/pool/idle.h"
-#include "memory/pool/lane.h"
-#include "memory/pool/outside.h"
+#include "memory/pool/front/front.h"
+#include "memory/pool/heap/heap.h"
+#include "memory/pool/trim/trim.h"
+#include "memory/pool/lanes/lanes.h"
+#include "memory/pool/state/state.h"
 #include "memory/pool/pool.h"
-#include "memory/pool/slab.h"
-#include "memory/pool/trim.h"
-#include "memory/pool/wipe.h"
 
 /* Gives the memory of a capture to the capture's stream. The memory must be idle and not cached by threads. */
 static void capture_release_lanes(lochi_pool *pool, uint64_t capture)

@@ -3,7 +3,7 @@
 #ifndef LOCHI_POOL_CHILD_H
 #define LOCHI_POOL_CHILD_H
 
-#include "memory/pool/state.h"
+#include "memory/pool/state/state.h"
 
 /* The parent and the checked options of a new child pool. */
 typedef struct pool_descent {

@@ -14,22 +14,15 @@
 #include "base/fail.h"
 #include "base/logging.h"
 #include "kit/sized.h"
-#include "memory/pool/cells.h"
-#include "memory/pool/compact.h"
-#include "memory/pool/gate.h"
-#include "memory/pool/heap.h"
-#include "memory/pool/idle.h"
-#include "memory/pool/ladder.h"
-#include "memory/pool/lane.h"
-#include "memory/pool/move.h"
-#include "memory/pool/move_small.h"
-#include "memory/pool/outside.h"
+#include "memory/pool/heap/heap.h"
+#include "memory/pool/moving/moving.h"
+#include "memory/pool/front/front.h"
+#include "memory/pool/trim/trim.h"
+#include "memory/pool/serve/serve.h"
+#include "memory/pool/lanes/lanes.h"
+#include "memory/pool/state/state.h"
 #include "memory/pool/pool.h"
-#include "memory/pool/process.h"
-#include "memory/pool/protect.h"
-#include "memory/pool/record.h"
-#include "memory/pool/refuse.h"
-#include "memory/pool/slab.h"
+#include "memory/pool/limits/limits.h"
 #include <string.h>
 
 #define FREEZE_ROUNDS 4
@@ -139,8 +132,7 @@ static pool_block *freeze_take_zone(lochi_pool *pool, pool_lane *lane, size_t mo
     for (size_t bytes = most; !zone && bytes >= least; bytes /= 2) {
         const pool_want want = {(bytes + cell - 1) / cell * cell, cell, lane, 1, 0};
         loch_status status = LOCH_OK;
-        zone = lochi_pool_fit(pool, lane, &want, &status);
-        if (!zone && status == LOCH_OK) zone = lochi_pool_climb_some(pool, &want, &status);
+        zone = lochi_pool_climb(pool, &want, POOL_TO_NEW_MEMORY, &status);
     }
     lochi_error_restore(&saved);
     return zone;

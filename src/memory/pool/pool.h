@@ -4,12 +4,9 @@
 #ifndef LOCHI_POOL_H
 #define LOCHI_POOL_H
 
-#include "memory/pool/gate.h"
-#include "memory/pool/growable.h"
-#include "memory/pool/figures.h"
-#include "memory/pool/image.h"
-#include "memory/pool/look.h"
-#include "memory/pool/transfer.h"
+#include "memory/pool/front/front.h"
+#include "memory/pool/serve/serve.h"
+#include "memory/pool/report/report.h"
 
 /* Allocates with the pool's lock, after the calling thread's cache had no block. The request is as for
  * lochi_pool_alloc_quickly. Returns false if the pool did not try: its gate is closed, or the request needs the
@@ -45,6 +42,8 @@ void lochi_pool_retire(lochi_pool *pool);
 lochi_pool *lochi_pool_get_parent(const lochi_pool *pool);
 /* Tells whether memory that `parent` frees can help when a limit refuses `bytes` to `pool`. */
 bool lochi_pool_is_short_of(lochi_pool *pool, const lochi_pool *parent, size_t bytes);
+/* Refuses a request that the pool can never serve, as an attempt would. E_LIMIT, E_DEVICE_MEMORY. */
+loch_status lochi_pool_check_request(lochi_pool *pool, const loch_request *request);
 
 /* Asks the pools of a device and kind to give back unused memory for `bytes`, of which the device has `left` (SIZE_MAX:
  * not known). Asks none if all of that memory together were not enough. Returns the bytes given back. Call without

@@ -8,6 +8,7 @@
 #ifndef LOCHI_RECORDER_RECORD_H
 #define LOCHI_RECORDER_RECORD_H
 
+#include "kit/backoff.h"
 #include "base/fence.h"
 #include "memory/recorder/chunk.h"
 #include "memory/recorder/clock.h"
@@ -31,8 +32,8 @@ static inline recorder_thread *recorder_enter(void)
     const uint32_t slot = lochi_thread_slot();
     recorder_thread *thread = &lochi_recorder_threads[slot];
     if (LOCHI_UNLIKELY(slot == LOCHI_SLOT_SHARED))
-        while (atomic_exchange_explicit(&thread->busy, true, memory_order_acquire))
-            lochi_hint_pause();
+        for (unsigned turn = 0; atomic_exchange_explicit(&thread->busy, true, memory_order_acquire);)
+            lochi_backoff(&turn);
     else
         atomic_store_explicit(&thread->busy, true, memory_order_relaxed);
     lochi_fence_light();

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "memory/allocator.h"
 #include "memory/registry/own.h"
+#include "memory/registry/registry.h"
 #include <loch/direct.h>
 #include <loch/pool.h>
 #include <loch/wrapper.h>
@@ -171,8 +172,8 @@ loch_status loch_device_acquire_allocator(loch_device *device, loch_attributes a
                          (int)fallback);
     *out = lochi_registry_get_set(device, attributes);
     if (*out) return LOCH_OK;
-    const loch_status status = loch_registry_acquire_best(device, attributes, out);
-    if (status != LOCH_E_NOT_FOUND && status != LOCH_E_UNSUPPORTED) return status;
+    const loch_status status = lochi_registry_find_best(device, attributes, out);
+    if (*out || (status != LOCH_OK && status != LOCH_E_NOT_FOUND && status != LOCH_E_UNSUPPORTED)) return status;
     return default_get_own(device, attributes, fallback, out);
 }
 

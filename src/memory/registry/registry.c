@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Registering allocators and factories, and searching them. state.h says how the registry works. */
+#include "memory/registry/registry.h"
 #include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
@@ -145,21 +146,29 @@ static loch_status registry_ask(lochi_registry_entry *entry, const registry_quer
     return LOCH_OK;
 }
 
-static loch_status registry_search(const registry_query *query, loch_allocator **out)
+/* LOCH_OK with NULL, and no sentence: nothing matches. `is_refused` then says whether an entry was asked. */
+static loch_status registry_look(const registry_query *query, bool *is_refused, loch_allocator **out)
 {
     registry_place place = registry_start;
     lochi_registry_entry *entry;
-    bool is_refused = false;
     loch_status status = LOCH_OK;
+    *is_refused = false;
     *out = NULL;
     lochi_lock_take(&lochi_registry.lock);
     while (!*out && status == LOCH_OK && (entry = registry_next(&place))) {
         status = registry_ask(entry, query, out);
         if (status != LOCH_E_UNSUPPORTED) continue;
-        is_refused = true;
+        *is_refused = true;
         status = LOCH_OK;
     }
     lochi_lock_drop(&lochi_registry.lock);
+    return status;
+}
+
+static loch_status registry_search(const registry_query *query, loch_allocator **out)
+{
+    bool is_refused;
+    const loch_status status = registry_look(query, &is_refused, out);
     if (status != LOCH_OK || *out) return status;
     const char *name = query->name ? query->name : "", *device = query->device ? query->device->name : "any device";
     if (is_refused)
@@ -167,6 +176,13 @@ static loch_status registry_search(const registry_query *query, loch_allocator *
             UNSUPPORTED, "nothing that is registered%s%.64s serves %.80s with attributes 0x%x and scope %d",
             *name ? " as " : "", name, device, (unsigned)query->attributes.bits, (int)query->attributes.scope);
     return LOCH_FAIL(NOT_FOUND, "nothing is registered%s%.64s for %.80s", *name ? " as " : "", name, device);
+}
+
+loch_status lochi_registry_find_best(loch_device *device, loch_attributes attributes, loch_allocator **out)
+{
+    const registry_query query = {.device = device, .attributes = attributes};
+    bool is_refused;
+    return registry_look(&query, &is_refused, out);
 }
 
 loch_status loch_registry_acquire(const char *name, loch_device *device, loch_allocator **out)

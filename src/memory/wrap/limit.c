@@ -9,6 +9,7 @@
 #include "base/heap.h"
 #include "kit/text.h"
 #include "memory/failure.h"
+#include "memory/pool/pool.h"
 #include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>
 
@@ -61,10 +62,28 @@ static void limit_count_in(limit *self, size_t bytes)
     self->above(self->allocator, before + bytes, self->user);
 }
 
+static loch_status limit_alloc(void *user, const loch_request *request, void **out);
+
+/* Refuses a request that is larger than a limit below, of which this limit has kept it away. */
+static LOCHI_RARE loch_status limit_check_below(const limit *self, const loch_request *request)
+{
+    loch_allocator *below = self->wrapped;
+    for (; below->ops.alloc == limit_alloc; below = below->wrapped) {
+        limit *inner = below->self;
+        const uint64_t hard = atomic_load_explicit(&inner->hard, memory_order_relaxed);
+        if (request->bytes > hard) return limit_refuse(inner, request->bytes, 0, hard);
+    }
+    return below->pool ? lochi_pool_check_request(below->pool, request) : LOCH_OK;
+}
+
 static loch_status limit_alloc(void *user, const loch_request *request, void **out)
 {
     limit *self = user;
-    LOCH_TRY_RETURN(limit_admit(self, request->bytes));
+    const loch_status admitted = limit_admit(self, request->bytes);
+    if (LOCHI_UNLIKELY(admitted != LOCH_OK)) {
+        if (!lochi_error_is_final(admitted)) LOCH_TRY_RETURN(limit_check_below(self, request));
+        return admitted;
+    }
     const loch_status status = lochi_allocator_try(self->wrapped, request, out);
     if (status == LOCH_OK)
         limit_count_in(self, request->bytes);

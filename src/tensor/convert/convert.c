@@ -6,7 +6,7 @@
 #include "kit/sized.h"
 #include "tensor/convert/avx2.h"
 #include "tensor/convert/portable.h"
-#include "tensor/dtype.h"
+#include "base/dtype.h"
 #include <string.h>
 
 enum { CONVERT_BLOCK = 512 }; /* elements in a block on the way through a hub: at most 4 KiB */

@@ -15,7 +15,7 @@ typedef struct lochi_converter {
     size_t to_bytes, from_bytes; /* of an element */
 } lochi_converter;
 
-/* Finds the conversion between two types, which may be equal. Both types (tensor/dtype.h) and `overflow` are valid.
+/* Finds the conversion between two types, which may be equal. Both types (base/dtype.h) and `overflow` are valid.
  * Never fails. */
 lochi_converter lochi_convert_find(loch_dtype to, loch_dtype from, loch_overflow overflow);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Single numbers of any type. */
 #include "base/fail.h"
-#include "tensor/dtype.h"
+#include "base/dtype.h"
 
 loch_scalar loch_scalar_from_double(double value)
 {

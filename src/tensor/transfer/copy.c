@@ -14,7 +14,7 @@
 #include "base/fail.h"
 #include "kit/sized.h"
 #include "device/device.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "tensor/tensor.h"
 #include "tensor/transfer/inside.h"
 #include "tensor/transfer/rows.h"

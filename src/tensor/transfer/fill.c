@@ -5,7 +5,7 @@
  * innermost axis outwards. This takes a few calls for each axis, whatever its size. */
 #include "base/fail.h"
 #include "device/device.h"
-#include "tensor/buffer/buffer.h"
+#include "memory/buffer/buffer.h"
 #include "tensor/tensor.h"
 #include "tensor/transfer/inside.h"
 #include "tensor/transfer/rows.h"

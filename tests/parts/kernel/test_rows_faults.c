@@ -6,6 +6,7 @@
 #include <loch/driver.h>
 #include <loch/loch.h>
 #include <loch/rows.h>
+#include <loch/tensor.h>
 
 enum { TABLE = 9, TAKEN = 5, ROW = 3 };
 

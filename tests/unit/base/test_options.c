@@ -3,6 +3,7 @@
 #include "base/logging.h"
 #include "base/options.h"
 #include "test.h"
+#include <loch/engine.h>
 #include <loch/loch.h>
 #include <loch/driver.h>
 

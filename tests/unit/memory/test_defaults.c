@@ -79,6 +79,20 @@ static void attributes_are_served_by_the_memory_that_has_them(void **state)
     loch_device_release(cpu);
 }
 
+/* A search that succeeds leaves the last error alone, and costs no sentence, although the registry has nothing. */
+static void a_default_is_found_without_a_sentence(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(DEVICE);
+    loch_error_set(LOCH_E_BUSY, NULL, 0, "what failed last");
+    loch_allocator *found = get(device, own);
+    assert_int_equal(loch_error_get()->status, LOCH_E_BUSY);
+    assert_string_equal(loch_error_get()->sentence, "what failed last");
+    loch_allocator_release(found);
+    test_end_defaults();
+    loch_device_release(device);
+}
+
 static void pinned_memory_has_a_switch_and_a_limit(void **state)
 {
     (void)state;
@@ -214,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         SIM_TEST(attributes_are_served_by_the_memory_that_has_them),
+        SIM_TEST(a_default_is_found_without_a_sentence),
         SIM_TEST(pinned_memory_has_a_switch_and_a_limit),
         SIM_TEST(options_shape_the_defaults),
         SIM_TEST(scopes_have_allocators_of_their_own),

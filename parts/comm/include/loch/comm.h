@@ -35,6 +35,7 @@
 
 #include <loch/engine.h>
 #include <loch/loch.h>
+#include <loch/tensor.h>
 
 LOCH_BEGIN_DECLS
 

@@ -4,7 +4,7 @@
 #ifndef LOCH_TEST_CHILD_FIXTURE_H
 #define LOCH_TEST_CHILD_FIXTURE_H
 
-#include "memory/pool/bounds.h"
+#include "memory/pool/heap/bounds.h"
 #include "pool_fixture.h"
 
 #define FAMILY_BLOCKS 4096

@@ -58,6 +58,7 @@ typedef struct crowd {
     unsigned tolerated;        /* statuses that an allocation may have */
     size_t most_bytes;         /* of one buffer */
     atomic_bool is_over;
+    atomic_size_t moves; /* of all compactions */
 } crowd;
 
 typedef struct worker {
