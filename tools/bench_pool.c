@@ -167,10 +167,10 @@ static double pool_random_measure(pool_measure *measure, pool_kind kind, size_t 
     /* allocating them would take long */
     if ((measure->options->is_quick || is_slow) && live > POOL_RANDOM_LIVE) return -1;
     /* Takes memory from the system, so that the records of this program are not in the allocator under test. */
-    insight_array blocks = {.data = NULL}, steps = {.data = NULL};
+    lochi_array blocks = {.data = NULL}, steps = {.data = NULL};
     double samples[POOL_SAMPLES], ns = -1;
-    if (lochi_insight_array_reserve(&blocks, live, sizeof(pool_block)) &&
-        lochi_insight_array_reserve(&steps, count, sizeof(pool_step))) {
+    if (lochi_array_reserve(&blocks, live, sizeof(pool_block)) &&
+        lochi_array_reserve(&steps, count, sizeof(pool_step))) {
         pool_random random = {&measure->memory, kind, blocks.data, live, steps.data, 42};
         ns = random_fill(&random) ? 0 : -1;
         /* Replaces each block once on average before the clock counts: programs seldom run on fresh memory. */
@@ -182,8 +182,8 @@ static double pool_random_measure(pool_measure *measure, pool_kind kind, size_t 
         }
         random_empty(&random);
     }
-    lochi_insight_array_free(&blocks);
-    lochi_insight_array_free(&steps);
+    lochi_array_free(&blocks);
+    lochi_array_free(&steps);
     return ns < 0 ? -1 : peer_median(samples, POOL_SAMPLES);
 }
 
@@ -243,9 +243,9 @@ static int pool_child(const tool_bench_options *options, size_t cases)
 
 static void pool_print_label(const peer_bench *bench, pool_case which)
 {
-    char text[64], bytes[32], name[TOOL_NAME_BYTES];
+    char text[64], name[TOOL_NAME_BYTES];
     if (which.kind == POOL_PAIR)
-        snprintf(text, sizeof text, "pair %s", tool_format_bytes(which.number, bytes));
+        snprintf(text, sizeof text, "pair %s", LOCHI_SIZE_ROUND(which.number, 2));
     else if (which.kind == POOL_RANDOM_LOG || which.kind == POOL_RANDOM_UNIFORM)
         snprintf(text, sizeof text, "random %s", which.kind == POOL_RANDOM_LOG ? "log" : "uniform");
     else if (which.kind == POOL_LIVE)

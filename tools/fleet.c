@@ -301,10 +301,9 @@ static int fleet_make_needs(fleet_command *command, uint64_t limit_bytes)
         const fleet_program *program = &command->programs.list[i];
         const uint64_t alone = program->alone.peak_reserved;
         const uint64_t most = program->limit_bytes > alone ? program->limit_bytes : alone;
-        char need[32], have[32];
         if (most > limit_bytes)
             return tool_fail("%s needs %s, and a device has %s for its programs", program->entry->name,
-                             tool_format_bytes(most, need), tool_format_bytes(limit_bytes, have));
+                             LOCHI_SIZE_ROUND(most, 2), LOCHI_SIZE_ROUND(limit_bytes, 2));
         command->needs[i] = (fleet_need){.weight = program->entry->weight / pow((double)(i + 1), command->skew),
                                          .duration_ns = program->duration_ns,
                                          .bytes = program->limit_bytes,

@@ -71,35 +71,35 @@ static double program_mean(const trace_log *trace, uint64_t *sizes)
 
 bool fleet_program_load(fleet_program *program, const fleet_entry *entry)
 {
-    insight_array sizes = {.data = NULL};
+    lochi_array sizes = {.data = NULL};
     *program = (fleet_program){.entry = entry, .limit_bytes = entry->limit_bytes};
     if (!trace_load(&program->trace, entry->path)) return false;
     if (program->trace.duration_us > PROGRAM_DURATION_MAX) {
         tool_fail("%s: the program runs for longer than a year", entry->path);
         return false;
     }
-    if (!lochi_insight_array_reserve(&sizes, program->trace.slots + 1, sizeof(uint64_t)) ||
+    if (!lochi_array_reserve(&sizes, program->trace.slots + 1, sizeof(uint64_t)) ||
         !trace_add_clock(&program->trace, PROGRAM_CLOCK_STEP_US, &program->events)) {
-        lochi_insight_array_free(&sizes);
+        lochi_array_free(&sizes);
         tool_fail("%s: no memory for the trace", entry->path);
         return false;
     }
     program->duration_ns = 1000 * program->trace.duration_us;
     program->mean_requested = program_mean(&program->trace, sizes.data);
-    lochi_insight_array_free(&sizes);
+    lochi_array_free(&sizes);
     return true;
 }
 
 void fleet_program_shrink(fleet_program *program)
 {
-    lochi_insight_array_free(&program->trace.events);
-    lochi_insight_array_free(&program->trace.times_us);
+    lochi_array_free(&program->trace.events);
+    lochi_array_free(&program->trace.times_us);
 }
 
 void fleet_program_unload(fleet_program *program)
 {
     trace_unload(&program->trace);
-    lochi_insight_array_free(&program->events);
+    lochi_array_free(&program->events);
 }
 
 /* --- alone on a device --- */
@@ -118,10 +118,9 @@ loch_status fleet_program_measure(const fleet_program *program, const fleet_kind
                            .driver_ns = result.driver_ns};
     memcpy(out->driver_calls, result.driver_calls, sizeof result.driver_calls);
     if (status != LOCH_OK || !result.failures) return status;
-    char need[32], have[32];
     return loch_error_set(LOCH_E_DEVICE_MEMORY, NULL, 0, "%s does not fit on %s: it asks for %s, the device has %s",
-                          program->entry->name, kind->device, tool_format_bytes(program->trace.peak_requested, need),
-                          tool_format_bytes(kind->total_bytes, have));
+                          program->entry->name, kind->device, LOCHI_SIZE_ROUND(program->trace.peak_requested, 2),
+                          LOCHI_SIZE_ROUND(kind->total_bytes, 2));
 }
 
 /* Bisects between the bytes that the program asks for and those that the pool holds without a limit. */

@@ -16,7 +16,7 @@ typedef struct fleet_figures {
 typedef struct fleet_program {
     const fleet_entry *entry;
     trace_log trace;
-    insight_array events; /* those of the trace, with the clock between them (trace_add_clock) */
+    lochi_array events; /* those of the trace, with the clock between them (trace_add_clock) */
     uint64_t duration_ns;
     double mean_requested; /* bytes that the program asks for, on average over its time */
     fleet_figures alone;   /* as `loch replay` measures it */

@@ -121,7 +121,7 @@ static void report_cell(const report_row *row, const fleet_result *result, char 
         memcpy(&number, (const char *)result + row->offset, sizeof number);
     switch (row->unit) {
     case REPORT_COUNT: snprintf(text, 32, "%" PRIu64, number); break;
-    case REPORT_BYTES: (void)tool_format_bytes(number, text); break;
+    case REPORT_BYTES: strcpy(text, LOCHI_SIZE_ROUND(number, 2)); break;
     case REPORT_TIME: (void)report_time(number, text); break;
     case REPORT_PART: snprintf(text, 32, "%.1f %%", 100 * real); break;
     case REPORT_REAL: snprintf(text, 32, "%.2f", real); break;
@@ -135,13 +135,12 @@ static void report_programs(const fleet_question *question)
            "compute");
     for (size_t i = 0; i < programs->count; i++) {
         const fleet_program *program = &programs->list[i];
-        char asked[32], alone[32], limit[32], compute[16] = "-", name[TOOL_NAME_BYTES];
+        char compute[16] = "-", name[TOOL_NAME_BYTES];
         if (program->entry->compute) snprintf(compute, sizeof compute, "%.1f %%", (double)program->entry->compute / 10);
         printf("%-20s %8.4g %8.3f s %11s %11s %11s %8s\n", tool_format_name(program->entry->name, name),
                question->demand->needs[i].weight, (double)program->duration_ns / FLEET_NS,
-               tool_format_bytes(program->alone.peak_requested, asked),
-               tool_format_bytes(program->alone.peak_reserved, alone), tool_format_bytes(program->limit_bytes, limit),
-               compute);
+               LOCHI_SIZE_ROUND(program->alone.peak_requested, 2), LOCHI_SIZE_ROUND(program->alone.peak_reserved, 2),
+               LOCHI_SIZE_ROUND(program->limit_bytes, 2), compute);
     }
     putchar('\n');
 }

@@ -73,8 +73,7 @@ static void info_print_line(const char *label, const char *value)
 
 static void info_print_bytes(const char *label, size_t bytes)
 {
-    char text[32];
-    if (bytes) info_print_line(label, tool_format_bytes(bytes, text));
+    if (bytes) info_print_line(label, LOCHI_SIZE_ROUND(bytes, 2));
 }
 
 static void info_print_device(const char *name, const loch_device_properties *p, const loch_memory_info *memory)

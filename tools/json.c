@@ -1,31 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* The JSON writer. Output is indented by two spaces, one item a line. */
 #include "json.h"
+#include "kit/text.h"
 #include <inttypes.h>
 #include <math.h>
-
-static void json_quote(json_writer *json, const char *text)
-{
-    fputc('"', json->file);
-    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-        if (*at == '"' || *at == '\\')
-            fprintf(json->file, "\\%c", *at);
-        else if (*at < 0x20 || *at == 0x7f)
-            fprintf(json->file, "\\u%04x", *at);
-        else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* U+009B begins a terminal's commands too */
-            fprintf(json->file, "\\u%04x", *++at);
-        else
-            fputc(*at, json->file);
-    }
-    fputc('"', json->file);
-}
 
 static void json_item(json_writer *json, const char *key)
 {
     if (json->has_items) fputc(',', json->file);
     if (json->depth) fprintf(json->file, "\n%*s", 2 * json->depth, "");
     if (key) {
-        json_quote(json, key);
+        lochi_text_put_json(json->file, key);
         fputs(": ", json->file);
     }
     json->has_items = true;
@@ -71,7 +56,7 @@ void json_close_array(json_writer *json)
 void json_text(json_writer *json, const char *key, const char *value)
 {
     json_item(json, key);
-    json_quote(json, value);
+    lochi_text_put_json(json->file, value);
 }
 
 void json_number(json_writer *json, const char *key, uint64_t value)

@@ -122,7 +122,6 @@ static int plan_write(const plan_arguments *arguments, const loch_plan_problem *
 
 static void plan_print(const plan_arguments *arguments, const loch_plan_info *info, uint64_t elapsed_ns)
 {
-    char height[32], bound[32];
     const double ratio = info->lower_bound ? (double)info->height / (double)info->lower_bound : 1;
     if (arguments->is_json) {
         json_writer json = {.file = stdout};
@@ -139,8 +138,8 @@ static void plan_print(const plan_arguments *arguments, const loch_plan_info *in
         return;
     }
     printf("buffers       %zu\n", info->count);
-    printf("height        %" PRIu64 "  (%s)\n", info->height, tool_format_bytes(info->height, height));
-    printf("lower bound   %" PRIu64 "  (%s)\n", info->lower_bound, tool_format_bytes(info->lower_bound, bound));
+    printf("height        %" PRIu64 "  (%s)\n", info->height, LOCHI_SIZE_ROUND(info->height, 2));
+    printf("lower bound   %" PRIu64 "  (%s)\n", info->lower_bound, LOCHI_SIZE_ROUND(info->lower_bound, 2));
     if (info->is_best)
         puts("              no plan has a smaller height");
     else

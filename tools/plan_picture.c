@@ -68,15 +68,14 @@ static void picture_write_name(const picture *p, const char *name)
 static void picture_draw_buffer(const picture *p, const loch_plan_problem *problem, size_t index, uint64_t offset)
 {
     const loch_plan_buffer *buffer = &problem->buffers[index];
-    char text[32];
     fprintf(p->file, "<g fill=\"%s\"><title>",
             picture_colours[(buffer->bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) % PICTURE_COLOURS]);
     if (problem->names)
         picture_write_name(p, problem->names[index]);
     else
         fprintf(p->file, "%zu", index);
-    fprintf(p->file, ": %s at %" PRIu64 ", time %" PRIu64 " to %" PRIu64 "</title>",
-            tool_format_bytes(buffer->bytes, text), offset, buffer->first, buffer->last);
+    fprintf(p->file, ": %s at %" PRIu64 ", time %" PRIu64 " to %" PRIu64 "</title>", LOCHI_SIZE_ROUND(buffer->bytes, 2),
+            offset, buffer->first, buffer->last);
     uint64_t from = buffer->first;
     for (uint32_t i = 0; i < buffer->gaps_count; i++) {
         const loch_plan_gap *gap = &buffer->gaps[i];
@@ -90,17 +89,16 @@ static void picture_draw_buffer(const picture *p, const loch_plan_problem *probl
 
 static void picture_draw_axes(const picture *p, const loch_plan_info *info, uint64_t capacity)
 {
-    char text[32], bound[32];
     for (uint64_t i = 0; i <= PICTURE_TICKS; i++) {
         const uint64_t offset = p->top / PICTURE_TICKS * i, time = p->first + (p->last - p->first) / PICTURE_TICKS * i;
         fprintf(p->file, "<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", PICTURE_LEFT - 8,
-                picture_y(p, offset) + 4, tool_format_bytes(offset, text));
+                picture_y(p, offset) + 4, LOCHI_SIZE_ROUND(offset, 2));
         fprintf(p->file, "<text x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%" PRIu64 "</text>\n", picture_x(p, time),
                 PICTURE_TOP + PICTURE_HEIGHT + 18, time);
     }
     fprintf(p->file, "<text x=\"%.0f\" y=\"22\" font-size=\"15\">%zu buffers, height %s, lower bound %s%s</text>\n",
-            PICTURE_LEFT, info->count, tool_format_bytes(info->height, text),
-            tool_format_bytes(info->lower_bound, bound), info->is_best ? ", proven best" : "");
+            PICTURE_LEFT, info->count, LOCHI_SIZE_ROUND(info->height, 2), LOCHI_SIZE_ROUND(info->lower_bound, 2),
+            info->is_best ? ", proven best" : "");
     if (capacity)
         fprintf(p->file, "<path d=\"M%.0f %.1fh%.0f\" stroke=\"#d00\" stroke-dasharray=\"6 4\"/>\n", PICTURE_LEFT,
                 picture_y(p, capacity), PICTURE_WIDTH);

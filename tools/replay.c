@@ -139,21 +139,21 @@ static void replay_print_driver(const trace_log *trace, const replay_result *res
 
 static void replay_print_text(const replay_command *command, const trace_log *trace, const replay_result *result)
 {
-    char text[32], name[TOOL_NAME_BYTES];
+    char name[TOOL_NAME_BYTES];
     printf("%-18s %s\n", "trace", tool_format_name(command->path, name));
     printf("%-18s %zu in %.3f s, %zu %s\n", "events", trace->events.count, (double)trace->duration_us / 1e6,
            trace->streams, trace->streams == 1 ? "stream" : "streams");
     printf("%-18s %s on %s\n", "allocator", command->allocator, command->device);
     printf("%-18s %.1f ns, %.1f ns with the driver's\n", "time an event", result->ns_per_event,
            result->total_ns_per_event);
-    printf("%-18s %s\n", "peak requested", tool_format_bytes(trace->peak_requested, text));
+    printf("%-18s %s\n", "peak requested", LOCHI_SIZE_ROUND(trace->peak_requested, 2));
     if (strcmp(command->allocator, "libc") != 0) {
-        printf("%-18s %s, %.3f times that\n", "peak reserved", tool_format_bytes(result->peak_reserved, text),
+        printf("%-18s %s, %.3f times that\n", "peak reserved", LOCHI_SIZE_ROUND(result->peak_reserved, 2),
                replay_ratio(result->peak_reserved, trace->peak_requested));
         replay_print_driver(trace, result);
     }
     if (command->touches)
-        printf("%-18s %s, %.3f times that\n", "peak resident", tool_format_bytes(replay_rss(result), text),
+        printf("%-18s %s, %.3f times that\n", "peak resident", LOCHI_SIZE_ROUND(replay_rss(result), 2),
                replay_ratio(replay_rss(result), trace->peak_requested));
     printf("%-18s %zu", "failures", result->failures);
     const char *separator = ": ";

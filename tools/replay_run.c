@@ -334,7 +334,7 @@ void replay_end(replay_kept *kept)
     *kept = (replay_kept){.allocator = NULL};
 }
 
-static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, insight_array *events)
+static loch_status replay_prepare(const replay_setup *setup, replay_loop *loop, lochi_array *events)
 {
     const trace_log *trace = setup->trace;
     loch_status status = LOCH_OK;
@@ -463,10 +463,10 @@ static loch_status replay_record(const replay_setup *setup, replay_loop *loop, r
 loch_status replay_run(const replay_setup *setup, replay_result *out)
 {
     replay_loop loop = {.kept = setup->kept, .result = out, .status = LOCH_OK};
-    insight_array events = {.data = NULL}, blocks = {.data = NULL};
+    lochi_array events = {.data = NULL}, blocks = {.data = NULL};
     *out = (replay_result){.failures = 0};
     loch_status status = LOCH_OK;
-    if (!lochi_insight_array_reserve(&blocks, setup->trace->slots + 1, sizeof(void *))) {
+    if (!lochi_array_reserve(&blocks, setup->trace->slots + 1, sizeof(void *))) {
         status = replay_no_memory();
     } else {
         loop.blocks = blocks.data;
@@ -478,8 +478,8 @@ loch_status replay_run(const replay_setup *setup, replay_result *out)
         const loch_status finished = replay_finish(setup, &loop);
         if (status == LOCH_OK) status = finished;
     }
-    lochi_insight_array_free(&events);
-    lochi_insight_array_free(&blocks);
+    lochi_array_free(&events);
+    lochi_array_free(&blocks);
     return status;
 }
 

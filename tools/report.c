@@ -170,9 +170,9 @@ static int report_command(int count, char **arguments)
     loch_recording_destroy(shown.recordings[1]);
     if (status != LOCH_OK) return tool_fail_status(status);
     struct stat found;
-    char bytes[32], name[TOOL_NAME_BYTES];
+    char name[TOOL_NAME_BYTES];
     if (parsed.out && strcmp(parsed.out, "-") != 0 && !stat(parsed.out, &found))
-        printf("%s: %s\n", tool_format_name(parsed.out, name), tool_format_bytes((size_t)found.st_size, bytes));
+        printf("%s: %s\n", tool_format_name(parsed.out, name), LOCHI_SIZE_ROUND((size_t)found.st_size, 2));
     return TOOL_DONE;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Failures, options and numbers of all commands. */
 #include "tool.h"
+#include "kit/text.h"
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,32 +68,10 @@ bool tool_option_value(tool_options *options, const char *argument, const char *
     return true;
 }
 
-const char *tool_format_bytes(size_t bytes, char text[32])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(text, 32, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
-    return text;
-}
-
 const char *tool_format_name(const char *name, char text[TOOL_NAME_BYTES])
 {
-    size_t length = 0;
-    for (const unsigned char *at = (const unsigned char *)name; *at && length + sizeof "\\x1b" <= TOOL_NAME_BYTES;
-         at++) {
-        const bool is_pair = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 to U+009F in UTF-8 */
-        at += is_pair;
-        if (is_pair || *at < ' ' || *at == 127)
-            length += (size_t)snprintf(text + length, TOOL_NAME_BYTES - length, "\\x%02x", *at);
-        else
-            text[length++] = (char)*at;
-    }
-    text[length] = '\0';
+    lochi_text out = lochi_text_begin(text, TOOL_NAME_BYTES);
+    lochi_text_write_name(&out, name);
     return text;
 }
 

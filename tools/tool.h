@@ -4,6 +4,7 @@
 #ifndef LOCH_TOOL_H
 #define LOCH_TOOL_H
 
+#include "kit/size.h"
 #include <loch/loch.h>
 #include <loch/driver.h>
 #include <stdbool.h>
@@ -66,14 +67,11 @@ const char *tool_next(tool_options *options);
  * it is missing) and returns true. */
 bool tool_option_value(tool_options *options, const char *argument, const char *name, const char **value);
 
-/* Formats bytes as "1.50 GiB" or "512 B". Returns `text`. */
-const char *tool_format_bytes(size_t bytes, char text[32]);
-
 /* Formats a rate as "4.30 TB/s". Returns `text`. */
 const char *tool_format_rate(double bytes_per_second, char text[32]);
 
-/* Formats a name of a file, or of another process, for a terminal: control characters as "\x1b". Cuts what is too
- * long. Returns `text`. */
+/* Formats a name of a file, or of another process, for a terminal: control characters as "\x1b", bytes that are
+ * not UTF-8 as question marks. Cuts what is too long. Returns `text`. */
 #define TOOL_NAME_BYTES 512
 const char *tool_format_name(const char *name, char text[TOOL_NAME_BYTES]);
 

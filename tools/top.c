@@ -252,12 +252,11 @@ static bool top_choose(top_arguments *arguments, int *code)
     for (size_t i = 0; i < count; i++) {
         top_figures figures;
         bool is_gone;
-        char used[32];
         uint64_t bytes = 0;
         if (!top_ask(found[i], &figures, &is_gone)) {
             for (size_t k = 0; k < figures.allocators_count; k++)
                 bytes += figures.allocators[k].is_wrapper ? 0 : figures.allocators[k].requested;
-            printf("%8ld %11s  %s\n", (long)found[i], tool_format_bytes(bytes, used), figures.program);
+            printf("%8ld %11s  %s\n", (long)found[i], LOCHI_SIZE_ROUND(bytes, 2), figures.program);
         }
         top_figures_free(&figures);
     }

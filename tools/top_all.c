@@ -42,11 +42,10 @@ static loch_status all_member_json(const loch_budget_member_info *info, json_wri
 /* What presses on a member, or what it presses for. */
 static const char *all_pressure(const loch_budget_member_info *info, char text[64])
 {
-    char bytes[32];
     if (info->wanted_bytes > info->granted_bytes)
-        snprintf(text, 64, "needs %s", tool_format_bytes(info->wanted_bytes - info->granted_bytes, bytes));
+        snprintf(text, 64, "needs %s", LOCHI_SIZE_ROUND(info->wanted_bytes - info->granted_bytes, 2));
     else if (info->asked_bytes)
-        snprintf(text, 64, "asked for %s", tool_format_bytes(info->asked_bytes, bytes));
+        snprintf(text, 64, "asked for %s", LOCHI_SIZE_ROUND(info->asked_bytes, 2));
     else
         snprintf(text, 64, "-");
     return text;
@@ -55,13 +54,13 @@ static const char *all_pressure(const loch_budget_member_info *info, char text[6
 static loch_status all_member(const loch_budget_member_info *info, void *user)
 {
     const all_output *out = user;
-    char name[TOOL_NAME_BYTES], program[TOOL_NAME_BYTES], pressure[64], bytes[5][32];
+    char name[TOOL_NAME_BYTES], program[TOOL_NAME_BYTES], pressure[64];
     if (out->json) return all_member_json(info, out->json);
     fprintf(out->file, "%9lld  %-15s  %-16s %11s %11s %11s %11s %11s  %s\n", (long long)info->pid,
             tool_format_name(info->program, program), tool_format_name(info->name, name),
-            tool_format_bytes(info->minimum_bytes, bytes[0]), tool_format_bytes(info->limit_bytes, bytes[1]),
-            tool_format_bytes(info->held_bytes, bytes[2]), tool_format_bytes(info->granted_bytes, bytes[3]),
-            tool_format_bytes(info->borrowed_bytes, bytes[4]), all_pressure(info, pressure));
+            LOCHI_SIZE_ROUND(info->minimum_bytes, 2), LOCHI_SIZE_ROUND(info->limit_bytes, 2),
+            LOCHI_SIZE_ROUND(info->held_bytes, 2), LOCHI_SIZE_ROUND(info->granted_bytes, 2),
+            LOCHI_SIZE_ROUND(info->borrowed_bytes, 2), all_pressure(info, pressure));
     return LOCH_OK;
 }
 
@@ -69,7 +68,7 @@ static loch_status all_member(const loch_budget_member_info *info, void *user)
 
 static void all_head(const all_output *out, const loch_budget_info *info, const char *path)
 {
-    char name[TOOL_NAME_BYTES], shown[TOOL_NAME_BYTES], bytes[5][32];
+    char name[TOOL_NAME_BYTES], shown[TOOL_NAME_BYTES];
     if (out->json) {
         json_text(out->json, "name", info->name);
         json_number(out->json, "total_bytes", info->total_bytes);
@@ -84,9 +83,9 @@ static void all_head(const all_output *out, const loch_budget_info *info, const 
     fprintf(out->file, "%sbudget %s  %s\n", out->budgets ? "\n" : "", tool_format_name(info->name, name),
             tool_format_name(path, shown));
     fprintf(out->file, "total %s, granted %s, held %s, promised %s, free %s; %zu %s in %zu %s, %zu waiting\n",
-            tool_format_bytes(info->total_bytes, bytes[0]), tool_format_bytes(info->granted_bytes, bytes[1]),
-            tool_format_bytes(info->held_bytes, bytes[2]), tool_format_bytes(info->promised_bytes, bytes[3]),
-            tool_format_bytes(info->free_bytes, bytes[4]), info->members, info->members == 1 ? "member" : "members",
+            LOCHI_SIZE_ROUND(info->total_bytes, 2), LOCHI_SIZE_ROUND(info->granted_bytes, 2),
+            LOCHI_SIZE_ROUND(info->held_bytes, 2), LOCHI_SIZE_ROUND(info->promised_bytes, 2),
+            LOCHI_SIZE_ROUND(info->free_bytes, 2), info->members, info->members == 1 ? "member" : "members",
             info->processes, info->processes == 1 ? "process" : "processes", info->waiting);
     if (info->members)
         fprintf(out->file, "%9s  %-15s  %-16s %11s %11s %11s %11s %11s  %s\n", "PID", "PROGRAM", "NAME", "MINIMUM",
@@ -127,7 +126,7 @@ static loch_status all_budget(const char *path, void *user)
 static void all_process(const all_output *out, const top_figures *figures, pid_t pid, bool is_first)
 {
     uint64_t used = 0, reserved = 0;
-    char program[TOOL_NAME_BYTES], bytes[2][32];
+    char program[TOOL_NAME_BYTES];
     const char *last = strrchr(figures->program, '/');
     for (size_t i = 0; i < figures->allocators_count; i++) {
         const top_allocator *one = &figures->allocators[i];
@@ -149,8 +148,8 @@ static void all_process(const all_output *out, const top_figures *figures, pid_t
         fprintf(out->file, "%sprocesses with LOCH_TOP=on\n%9s  %-32s %11s %11s %11s\n", out->budgets ? "\n" : "", "PID",
                 "PROGRAM", "USED", "RESERVED", "ALLOCATORS");
     fprintf(out->file, "%9ld  %-32s %11s %11s %11zu\n", (long)pid,
-            tool_format_name(last ? last + 1 : figures->program, program), tool_format_bytes(used, bytes[0]),
-            tool_format_bytes(reserved, bytes[1]), figures->allocators_count);
+            tool_format_name(last ? last + 1 : figures->program, program), LOCHI_SIZE_ROUND(used, 2),
+            LOCHI_SIZE_ROUND(reserved, 2), figures->allocators_count);
 }
 
 /* Returns the number of processes that answered. */

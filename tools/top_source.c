@@ -3,7 +3,7 @@
 #include "top_source.h"
 #include <dirent.h>
 #include <errno.h>
-#include "insight/src/json_read.h" /* compiled into the program */
+#include "kit/json.h"
 #include <loch/macros.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -135,11 +135,11 @@ const char *top_ask(pid_t pid, top_figures *out, bool *is_gone)
 /* --- answers --- */
 
 /* Adds an item of zeros to a list. Returns NULL without memory. */
-static void *source_add(json_reader *json, void **list, size_t *count, size_t bytes)
+static void *source_add(lochi_json *json, void **list, size_t *count, size_t bytes)
 {
     char *grown = realloc(*list, (*count + 1) * bytes);
     if (!grown) {
-        lochi_insight_json_read_fail(json, "there is no memory for the figures");
+        lochi_json_fail(json, "there is no memory for the figures");
         return NULL;
     }
     *list = grown;
@@ -150,10 +150,10 @@ static void *source_add(json_reader *json, void **list, size_t *count, size_t by
 #define SOURCE_ADD(json, out, noun) source_add(json, (void **)&(out)->noun, &(out)->noun##_count, sizeof *(out)->noun)
 
 /* Reads text and cuts it to its room. Control characters become question marks: they could command a terminal. */
-static void source_text(json_reader *json, char *out, size_t room)
+static void source_text(lochi_json *json, char *out, size_t room)
 {
     char whole[4096];
-    if (!lochi_insight_json_read_text(json, whole, sizeof whole)) return;
+    if (!lochi_json_text(json, whole, sizeof whole)) return;
     size_t length = 0;
     for (const char *at = whole; *at && length + 5 < room; at++) { /* room for one whole character more */
         const unsigned char byte = (unsigned char)*at;
@@ -171,17 +171,17 @@ typedef struct source_member {
     uint64_t *place;
 } source_member;
 
-static void source_number(json_reader *json, const char *name, const source_member *members, size_t count)
+static void source_number(lochi_json *json, const char *name, const source_member *members, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (!strcmp(name, members[i].name)) {
-            lochi_insight_json_read_number(json, members[i].place);
+            lochi_json_number(json, members[i].place);
             return;
         }
-    lochi_insight_json_read_skip(json);
+    lochi_json_skip(json);
 }
 
-static void source_read_stats(json_reader *json, top_allocator *to)
+static void source_read_stats(lochi_json *json, top_allocator *to)
 {
     char name[TOP_NAME];
     const source_member members[] = {{"requested_bytes", &to->requested},
@@ -193,16 +193,16 @@ static void source_read_stats(json_reader *json, top_allocator *to)
                                      {"allocs", &to->allocs},
                                      {"frees", &to->frees},
                                      {"failures", &to->failures}};
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "fragmentation"))
-            lochi_insight_json_read_real(json, &to->fragmentation);
+            lochi_json_real(json, &to->fragmentation);
         else
             source_number(json, name, members, sizeof members / sizeof *members);
 }
 
 /* Finds a tag, and adds it if it is new. */
-static top_tag *source_tag(json_reader *json, top_figures *out, uint64_t tag)
+static top_tag *source_tag(lochi_json *json, top_figures *out, uint64_t tag)
 {
     for (size_t i = 0; i < out->tags_count; i++)
         if (out->tags[i].tag == tag) return &out->tags[i];
@@ -212,21 +212,21 @@ static top_tag *source_tag(json_reader *json, top_figures *out, uint64_t tag)
 }
 
 /* Reads a tag: of the process, with its name, or of an allocator, with statistics. */
-static void source_read_tag(json_reader *json, top_figures *out)
+static void source_read_tag(lochi_json *json, top_figures *out)
 {
     char name[TOP_NAME], text[TOP_NAME] = "";
     uint64_t number = 0;
     top_allocator sum = {0};
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "tag"))
-            lochi_insight_json_read_number(json, &number);
+            lochi_json_number(json, &number);
         else if (!strcmp(name, "name"))
             source_text(json, text, sizeof text);
         else if (!strcmp(name, "statistics"))
             source_read_stats(json, &sum);
         else
-            lochi_insight_json_read_skip(json);
+            lochi_json_skip(json);
     top_tag *tag = json->wrong ? NULL : source_tag(json, out, number);
     if (!tag) return;
     if (*text) memcpy(tag->name, text, sizeof text);
@@ -235,19 +235,19 @@ static void source_read_tag(json_reader *json, top_figures *out)
     tag->allocs += sum.allocs;
 }
 
-static void source_read_tags(json_reader *json, top_figures *out)
+static void source_read_tags(lochi_json *json, top_figures *out)
 {
-    if (!lochi_insight_json_read_open(json, '[')) return;
-    while (lochi_insight_json_read_item(json))
+    if (!lochi_json_open(json, '[')) return;
+    while (lochi_json_item(json))
         source_read_tag(json, out);
 }
 
-static void source_read_pool(json_reader *json, top_allocator *to)
+static void source_read_pool(lochi_json *json, top_allocator *to)
 {
     char name[TOP_NAME], text[TOP_NAME] = "";
     const source_member members[] = {{"asleep_bytes", &to->asleep}};
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "memory_of_parent"))
             source_text(json, text, sizeof text);
         else
@@ -255,14 +255,14 @@ static void source_read_pool(json_reader *json, top_allocator *to)
     to->is_range = !strcmp(text, "range");
 }
 
-static void source_read_allocator(json_reader *json, top_figures *out)
+static void source_read_allocator(lochi_json *json, top_figures *out)
 {
     char name[TOP_NAME];
     uint64_t wraps = 0;
     top_allocator read = {0};
     const source_member members[] = {{"number", &read.number}, {"device", &read.device}, {"wraps", &wraps}};
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
             source_text(json, read.name, sizeof read.name);
         else if (!strcmp(name, "kind"))
@@ -280,33 +280,33 @@ static void source_read_allocator(json_reader *json, top_figures *out)
     if (added) *added = read;
 }
 
-static void source_read_call(json_reader *json, top_figures *out, uint64_t device)
+static void source_read_call(lochi_json *json, top_figures *out, uint64_t device)
 {
     char name[TOP_NAME];
     top_call *call = SOURCE_ADD(json, out, calls);
-    if (!call || !lochi_insight_json_read_open(json, '{')) return;
+    if (!call || !lochi_json_open(json, '{')) return;
     call->device = device;
     const source_member members[] = {{"count", &call->count}, {"ns", &call->ns}};
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
             source_text(json, call->name, sizeof call->name);
         else
             source_number(json, name, members, 2);
 }
 
-static void source_read_device(json_reader *json, top_figures *out)
+static void source_read_device(lochi_json *json, top_figures *out)
 {
     char name[TOP_NAME];
     top_device read = {{0}, 0, 0};
     const source_member members[] = {{"total_bytes", &read.total}, {"free_bytes", &read.free}};
     const uint64_t place = out->devices_count;
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "name")) {
             source_text(json, read.name, sizeof read.name);
         } else if (!strcmp(name, "calls")) {
-            if (!lochi_insight_json_read_open(json, '[')) return;
-            while (lochi_insight_json_read_item(json))
+            if (!lochi_json_open(json, '[')) return;
+            while (lochi_json_item(json))
                 source_read_call(json, out, place);
         } else {
             source_number(json, name, members, 2);
@@ -315,21 +315,21 @@ static void source_read_device(json_reader *json, top_figures *out)
     if (added) *added = read;
 }
 
-static void source_read_list(json_reader *json, top_figures *out, void (*read)(json_reader *, top_figures *))
+static void source_read_list(lochi_json *json, top_figures *out, void (*read)(lochi_json *, top_figures *))
 {
-    if (!lochi_insight_json_read_open(json, '[')) return;
-    while (lochi_insight_json_read_item(json))
+    if (!lochi_json_open(json, '[')) return;
+    while (lochi_json_item(json))
         read(json, out);
 }
 
 const char *top_read(char *text, size_t bytes, top_figures *out)
 {
     char name[TOP_NAME], format[TOP_NAME] = "";
-    json_reader json = lochi_insight_json_read_begin(text, bytes);
+    lochi_json json = lochi_json_begin(text, bytes);
     *out = (top_figures){.text = text, .bytes = bytes};
     const source_member members[] = {{"time_ns", &out->time_ns}, {"pid", &out->pid}};
-    if (lochi_insight_json_read_open(&json, '{')) {
-        while (lochi_insight_json_read_member(&json, name, sizeof name))
+    if (lochi_json_open(&json, '{')) {
+        while (lochi_json_member(&json, name, sizeof name))
             if (!strcmp(name, "format"))
                 source_text(&json, format, sizeof format);
             else if (!strcmp(name, "program"))
@@ -343,8 +343,7 @@ const char *top_read(char *text, size_t bytes, top_figures *out)
             else
                 source_number(&json, name, members, 2);
     }
-    if (lochi_insight_json_read_end(&json) && strcmp(format, "loch-snapshot") != 0)
-        lochi_insight_json_read_fail(&json, "it is not a snapshot");
+    if (lochi_json_end(&json) && strcmp(format, "loch-snapshot") != 0) lochi_json_fail(&json, "it is not a snapshot");
     return json.wrong;
 }
 

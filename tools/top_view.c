@@ -157,7 +157,7 @@ void top_history_add(top_history *history, const top_figures *now)
 
 static void view_head(view *v, const top_history *history)
 {
-    char used[32], reserved[32], allocs[32], frees[32], calls[32], spark[TOP_HISTORY * 3 + 1];
+    char allocs[32], frees[32], calls[32], spark[TOP_HISTORY * 3 + 1];
     static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}, *const plain[] = {
                                                                                             " ", "_", ".", ":", "-",
                                                                                             "=", "+", "*", "#"};
@@ -165,9 +165,8 @@ static void view_head(view *v, const top_history *history)
     const bool has_rate = v->before != NULL;
     view_line(v, "%sloch top%s  process %llu  %s%s", VIEW_BOLD(v), VIEW_PLAIN(v), (unsigned long long)v->now->pid,
               v->now->program, v->style->is_paused ? "  (paused)" : "");
-    view_line(v, "in use %s of %s reserved, %llu blocks, %llu failures", tool_format_bytes(sum.requested, used),
-              tool_format_bytes(sum.reserved, reserved), (unsigned long long)sum.blocks,
-              (unsigned long long)sum.failures);
+    view_line(v, "in use %s of %s reserved, %llu blocks, %llu failures", LOCHI_SIZE_ROUND(sum.requested, 2),
+              LOCHI_SIZE_ROUND(sum.reserved, 2), (unsigned long long)sum.blocks, (unsigned long long)sum.failures);
     view_line(v, "%s allocations/s, %s frees/s, %s driver calls/s",
               view_rate(has_rate, view_per_second(v, sum.allocs, before.allocs), allocs),
               view_rate(has_rate, view_per_second(v, sum.frees, before.frees), frees),
@@ -185,15 +184,14 @@ static void view_head(view *v, const top_history *history)
     }
     spark[length] = '\0';
     if (v->style->is_live)
-        view_line(v, "%s%s%s  peak %s", view_colour(v, "\033[36m"), spark, VIEW_PLAIN(v),
-                  tool_format_bytes(most, used));
+        view_line(v, "%s%s%s  peak %s", view_colour(v, "\033[36m"), spark, VIEW_PLAIN(v), LOCHI_SIZE_ROUND(most, 2));
     for (size_t i = 0; i < v->now->devices_count; i++) {
         const top_device *d = &v->now->devices[i];
         char bar[96];
         if (!d->total) continue;
         view_line(v, "%-24.40s %s %s of %s", d->name,
                   view_bar(v, d->total - d->free, d->total - d->free, d->total, bar),
-                  tool_format_bytes(d->total - d->free, used), tool_format_bytes(d->total, reserved));
+                  LOCHI_SIZE_ROUND(d->total - d->free, 2), LOCHI_SIZE_ROUND(d->total, 2));
     }
 }
 
@@ -240,11 +238,11 @@ static void view_allocators(view *v)
               "RESERVED", "LIMIT", "USED-HELD.LIMIT", "FRAG", "ALLOC/S", "FREE/S", "BLOCKS", VIEW_PLAIN(v));
     for (size_t i = 0; i < v->now->allocators_count; i++) {
         const top_allocator *a = &v->now->allocators[i], *before = view_earlier(v, a->number);
-        char used[32], reserved[32], limit[32], bar[96], allocs[32], frees[32];
+        char bar[96], allocs[32], frees[32];
         const bool has_rate = before->number != 0;
         view_line(v, "%-20.20s %-10.10s %11s %11s %11s  %s %4.0f%% %8s %8s %8llu%s", a->name, a->kind,
-                  tool_format_bytes(a->requested, used), tool_format_bytes(a->reserved, reserved),
-                  a->limit ? tool_format_bytes(a->limit, limit) : "-",
+                  LOCHI_SIZE_ROUND(a->requested, 2), LOCHI_SIZE_ROUND(a->reserved, 2),
+                  a->limit ? LOCHI_SIZE_ROUND(a->limit, 2) : "-",
                   view_bar(v, a->requested, a->reserved, a->limit ? a->limit : a->reserved, bar),
                   a->fragmentation * 100, view_rate(has_rate, view_alloc_rate(v, a), allocs),
                   view_rate(has_rate, view_per_second(v, a->frees, before->frees), frees),
@@ -257,7 +255,7 @@ static void view_tags(view *v)
     bool has_tags = false;
     for (size_t i = 0; i < v->now->tags_count; i++) {
         const top_tag *t = &v->now->tags[i];
-        char used[32], rate[32];
+        char rate[32];
         uint64_t before = 0;
         for (size_t k = 0; v->before && k < v->before->tags_count; k++)
             if (v->before->tags[k].tag == t->tag) before = v->before->tags[k].allocs;
@@ -267,7 +265,7 @@ static void view_tags(view *v)
             view_line(v, "%s%-31s %11s %11s %8s%s", VIEW_BOLD(v), "TAG", "IN USE", "BLOCKS", "ALLOC/S", VIEW_PLAIN(v));
         }
         has_tags = true;
-        view_line(v, "%-31.31s %11s %11llu %8s", t->name, tool_format_bytes(t->requested, used),
+        view_line(v, "%-31.31s %11s %11llu %8s", t->name, LOCHI_SIZE_ROUND(t->requested, 2),
                   (unsigned long long)t->blocks,
                   view_rate(v->before != NULL, view_per_second(v, t->allocs, before), rate));
     }

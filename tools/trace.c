@@ -13,12 +13,12 @@ typedef struct trace_reader {
     trace_log *trace;
     const loch_recording *recording;
     const char *path;
-    insight_array slots;      /* array of uint32_t: slot of each block */
-    insight_array free_slots; /* array of uint32_t: a stack, so that few slots are used and stay in the cache */
-    insight_array sizes;      /* array of uint64_t: present bytes of each block */
-    insight_array tags;       /* array of loch_tag: of each tag of the recording; 0 before its first use */
-    insight_array streams;    /* array of uint32_t: index + 1 of each stream of the recording; 0 before its first use */
-    uint64_t requested;       /* bytes that the program holds */
+    lochi_array slots;      /* array of uint32_t: slot of each block */
+    lochi_array free_slots; /* array of uint32_t: a stack, so that few slots are used and stay in the cache */
+    lochi_array sizes;      /* array of uint64_t: present bytes of each block */
+    lochi_array tags;       /* array of loch_tag: of each tag of the recording; 0 before its first use */
+    lochi_array streams;    /* array of uint32_t: index + 1 of each stream of the recording; 0 before its first use */
+    uint64_t requested;     /* bytes that the program holds */
 } trace_reader;
 
 static bool reader_has_no_memory(const trace_reader *reader)
@@ -37,9 +37,9 @@ static uint16_t reader_stream(trace_reader *reader, uint16_t number)
 static bool reader_emit(trace_reader *reader, uint64_t time_ns, trace_kind kind, uint64_t bytes, uint32_t slot,
                         uint16_t stream)
 {
-    insight_array *events = &reader->trace->events, *times = &reader->trace->times_us;
-    if (!lochi_insight_array_reserve(events, events->count + 1, sizeof(trace_event)) ||
-        !lochi_insight_array_reserve(times, times->count + 1, sizeof(uint64_t)))
+    lochi_array *events = &reader->trace->events, *times = &reader->trace->times_us;
+    if (!lochi_array_reserve(events, events->count + 1, sizeof(trace_event)) ||
+        !lochi_array_reserve(times, times->count + 1, sizeof(uint64_t)))
         return reader_has_no_memory(reader);
     ((trace_event *)events->data)[events->count++] = (trace_event){bytes, slot, stream, (uint16_t)kind};
     ((uint64_t *)times->data)[times->count++] = time_ns / 1000;
@@ -49,7 +49,7 @@ static bool reader_emit(trace_reader *reader, uint64_t time_ns, trace_kind kind,
 /* Takes a free slot, or a new one. There are never more slots than blocks. */
 static uint32_t reader_take_slot(trace_reader *reader)
 {
-    insight_array *slots = &reader->free_slots;
+    lochi_array *slots = &reader->free_slots;
     return slots->count ? ((const uint32_t *)slots->data)[--slots->count] : (uint32_t)reader->trace->slots++;
 }
 
@@ -81,7 +81,7 @@ static bool reader_request(trace_reader *reader, const loch_recording_event *eve
     const loch_recording_block *block = loch_recording_get_blocks(reader->recording) + event->subject;
     const uint32_t slot = ((const uint32_t *)reader->slots.data)[event->subject];
     const uint16_t stream = reader_stream(reader, block->stream);
-    insight_array *specials = &reader->trace->specials;
+    lochi_array *specials = &reader->trace->specials;
     trace_special special = {.bytes = (size_t)event->value,
                              .alignment = block->alignment ? (size_t)1 << block->alignment : 0,
                              .max_bytes = (size_t)block->max_bytes};
@@ -89,8 +89,7 @@ static bool reader_request(trace_reader *reader, const loch_recording_event *eve
     if (!reader_tag(reader, block->tag, &special.tag)) return false;
     if (!special.alignment && !special.tag && !special.max_bytes)
         return reader_emit(reader, event->time_ns, TRACE_ALLOC, event->value, slot, stream);
-    if (!lochi_insight_array_reserve(specials, specials->count + 1, sizeof special))
-        return reader_has_no_memory(reader);
+    if (!lochi_array_reserve(specials, specials->count + 1, sizeof special)) return reader_has_no_memory(reader);
     ((trace_special *)specials->data)[specials->count++] = special;
     return reader_emit(reader, event->time_ns, kind, specials->count - 1, slot, stream);
 }
@@ -105,8 +104,8 @@ static bool reader_free(trace_reader *reader, const loch_recording_event *event,
 {
     const loch_recording_block *block = loch_recording_get_blocks(reader->recording) + event->subject;
     const uint32_t slot = ((const uint32_t *)reader->slots.data)[event->subject];
-    insight_array *slots = &reader->free_slots;
-    if (!lochi_insight_array_reserve(slots, slots->count + 1, sizeof(uint32_t))) return reader_has_no_memory(reader);
+    lochi_array *slots = &reader->free_slots;
+    if (!lochi_array_reserve(slots, slots->count + 1, sizeof(uint32_t))) return reader_has_no_memory(reader);
     ((uint32_t *)slots->data)[slots->count++] = slot;
     reader->requested -= ((const uint64_t *)reader->sizes.data)[event->subject];
     ((uint64_t *)reader->sizes.data)[event->subject] = 0;
@@ -138,10 +137,10 @@ static bool reader_event(trace_reader *reader, const loch_recording_event *event
 static bool reader_translate(trace_reader *reader, const loch_recording_info *info)
 {
     const loch_recording_event *events = loch_recording_get_events(reader->recording);
-    if (!lochi_insight_array_reserve(&reader->slots, info->blocks + 1, sizeof(uint32_t)) ||
-        !lochi_insight_array_reserve(&reader->sizes, info->blocks + 1, sizeof(uint64_t)) ||
-        !lochi_insight_array_reserve(&reader->tags, info->tags + 1, sizeof(loch_tag)) ||
-        !lochi_insight_array_reserve(&reader->streams, TRACE_STREAMS_MAX, sizeof(uint32_t)))
+    if (!lochi_array_reserve(&reader->slots, info->blocks + 1, sizeof(uint32_t)) ||
+        !lochi_array_reserve(&reader->sizes, info->blocks + 1, sizeof(uint64_t)) ||
+        !lochi_array_reserve(&reader->tags, info->tags + 1, sizeof(loch_tag)) ||
+        !lochi_array_reserve(&reader->streams, TRACE_STREAMS_MAX, sizeof(uint32_t)))
         return reader_has_no_memory(reader);
     reader_stream(reader, 0);
     reader->trace->duration_us = info->duration_ns / 1000;
@@ -162,11 +161,11 @@ bool trace_translate(trace_log *trace, const loch_recording *recording)
     }
     trace_reader reader = {.trace = trace, .recording = recording, .path = info.path};
     const bool is_good = reader_translate(&reader, &info);
-    lochi_insight_array_free(&reader.slots);
-    lochi_insight_array_free(&reader.free_slots);
-    lochi_insight_array_free(&reader.sizes);
-    lochi_insight_array_free(&reader.tags);
-    lochi_insight_array_free(&reader.streams);
+    lochi_array_free(&reader.slots);
+    lochi_array_free(&reader.free_slots);
+    lochi_array_free(&reader.sizes);
+    lochi_array_free(&reader.tags);
+    lochi_array_free(&reader.streams);
     return is_good;
 }
 
@@ -189,18 +188,18 @@ bool trace_load(trace_log *trace, const char *path)
 
 void trace_unload(trace_log *trace)
 {
-    lochi_insight_array_free(&trace->events);
-    lochi_insight_array_free(&trace->times_us);
-    lochi_insight_array_free(&trace->specials);
+    lochi_array_free(&trace->events);
+    lochi_array_free(&trace->times_us);
+    lochi_array_free(&trace->specials);
 }
 
-bool trace_add_clock(const trace_log *trace, uint64_t step_us, insight_array *out)
+bool trace_add_clock(const trace_log *trace, uint64_t step_us, lochi_array *out)
 {
     const trace_event *events = trace_events(trace);
     const uint64_t *times_us = trace->times_us.data;
     uint64_t last_us = 0;
-    *out = (insight_array){.data = NULL};
-    if (!lochi_insight_array_reserve(out, 2 * trace->events.count + 1, sizeof *events)) return false;
+    *out = (lochi_array){.data = NULL};
+    if (!lochi_array_reserve(out, 2 * trace->events.count + 1, sizeof *events)) return false;
     trace_event *to = out->data;
     for (size_t i = 0; i < trace->events.count; i++) {
         if (times_us[i] - last_us >= step_us) {

@@ -9,7 +9,7 @@
 #ifndef LOCH_TOOL_TRACE_H
 #define LOCH_TOOL_TRACE_H
 
-#include "insight/src/array.h" /* compiled into the program */
+#include "kit/array.h"
 #include <loch/insight.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,9 +39,9 @@ typedef struct trace_special {
 } trace_special;
 
 typedef struct trace_log {
-    insight_array events;    /* of trace_event */
-    insight_array times_us;  /* array of uint64_t, one for each event; never falling */
-    insight_array specials;  /* of trace_special */
+    lochi_array events;      /* of trace_event */
+    lochi_array times_us;    /* array of uint64_t, one for each event; never falling */
+    lochi_array specials;    /* of trace_special */
     size_t slots;            /* number of slots that the events need */
     size_t streams;          /* number of streams that the events name, including the default stream */
     uint64_t peak_requested; /* the most bytes that the program holds at a time */
@@ -65,6 +65,6 @@ static inline const trace_event *trace_events(const trace_log *trace)
 
 /* Copies the events and adds TRACE_CLOCK events between them, one whenever at least `step_us` have passed since the
  * last. Returns false if there is no memory. */
-bool trace_add_clock(const trace_log *trace, uint64_t step_us, insight_array *out);
+bool trace_add_clock(const trace_log *trace, uint64_t step_us, lochi_array *out);
 
 #endif

@@ -4,7 +4,7 @@
  *
  * Look-ups take no lock. Devices and streams are only added, under one lock, and published when they are complete. */
 #include "loch_torch.h"
-#include "size.h"
+#include "kit/parse.h"
 
 #include <loch/driver.h>
 #include <pthread.h>
@@ -66,7 +66,7 @@ static loch_status torch_read_limit(size_t *out)
     *out = 0;
     const char *text = torch_all.limit;
     if (!text) return LOCH_OK;
-    if (loch_torch_read_size(text, out) == 0) return LOCH_OK;
+    if (lochi_parse_bytes(text, out)) return LOCH_OK;
     return loch_error_set(LOCH_E_INVALID, NULL, 0, "LOCH_TORCH_LIMIT takes a size like 40GiB, not \"%.80s\"", text);
 }
 

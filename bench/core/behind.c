@@ -282,9 +282,8 @@ static void behind_print(const behind_bench *b, bool is_json, const behind_run *
         json_flag(json, "is_met", slow_ns <= BEHIND_BAR_NS);
         json_open_array(json, "results");
     } else {
-        char text[32];
         printf("%s (%s), blocks of 64 KiB to 8 MiB, beside a thread that mapped %s %llu times, %.0f us each\n\n",
-               loch_device_get_name(b->device), b->properties.model, tool_format_bytes(b->mapped, text),
+               loch_device_get_name(b->device), b->properties.model, LOCHI_SIZE_ROUND(b->mapped, 2),
                (unsigned long long)beside->turns, turn_ns / 1e3);
         printf("%-22s %10s %10s %10s %10s %10s %10s\n", "us", "p50", "p99", "p99.9", "p99.99", "most", "slow time");
     }

@@ -120,7 +120,6 @@ static void pinned_print_time(json_writer *json, size_t bytes, const pinned_time
 {
     const double gibs = (double)bytes / (double)((size_t)1 << 30);
     const double ratio = (double)(loch->alloc_ns + loch->free_ns) / (double)(bare->alloc_ns + bare->free_ns);
-    char text[32];
     if (json) {
         json_open_object(json, NULL);
         json_number(json, "bytes", bytes);
@@ -132,9 +131,9 @@ static void pinned_print_time(json_writer *json, size_t bytes, const pinned_time
         json_close_object(json);
         return;
     }
-    printf("%-14s %10.1f %10.1f %10.1f %10.1f %8.2f\n", tool_format_bytes(bytes, text),
-           (double)loch->alloc_ns / 1e6 / gibs, (double)loch->free_ns / 1e6 / gibs, (double)bare->alloc_ns / 1e6 / gibs,
-           (double)bare->free_ns / 1e6 / gibs, ratio);
+    printf("%-14s %10.1f %10.1f %10.1f %10.1f %8.2f\n", LOCHI_SIZE_ROUND(bytes, 2), (double)loch->alloc_ns / 1e6 / gibs,
+           (double)loch->free_ns / 1e6 / gibs, (double)bare->alloc_ns / 1e6 / gibs, (double)bare->free_ns / 1e6 / gibs,
+           ratio);
 }
 
 static void pinned_print_times(const pinned_bench *b, json_writer *json)

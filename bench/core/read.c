@@ -260,13 +260,13 @@ static int read_measure(const char *path, int rounds, read_figures *out)
 static void read_print(const read_figures *figures, json_writer *json)
 {
     const double ratio = figures->bytes ? (double)figures->peak_bytes / (double)figures->bytes : 0;
-    char size[32], rate[32], peak[32], name[TOOL_NAME_BYTES];
+    char rate[32], name[TOOL_NAME_BYTES];
     if (!json) {
         printf("%s: %s, %llu events in %.2f s (%s), %.2f s of the processor, %s of memory, %.2f times the file\n",
-               tool_format_name(figures->name, name), tool_format_bytes(figures->bytes, size),
+               tool_format_name(figures->name, name), LOCHI_SIZE_ROUND(figures->bytes, 2),
                (unsigned long long)figures->events, figures->seconds,
                tool_format_rate((double)figures->bytes / figures->seconds, rate), figures->cpu_seconds,
-               tool_format_bytes(figures->peak_bytes, peak), ratio);
+               LOCHI_SIZE_ROUND(figures->peak_bytes, 2), ratio);
         return;
     }
     json_open_object(json, NULL);

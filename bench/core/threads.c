@@ -267,13 +267,13 @@ static double threads_speedup(const peer_bench *bench, const threads_case *cases
 
 static void threads_print_text(const peer_bench *bench, const threads_case *cases)
 {
-    char text[64], bytes[32];
+    char text[64];
     printf("threads on %s: million operations a second, and how many times those of the fewest threads\n\n%-18s",
            bench->options->device, "");
     peers_print_heads(bench);
     for (size_t which = 0; which < bench->cases; which++) {
         snprintf(text, sizeof text, "%s %zu, %s", threads_case_name(cases[which]), cases[which].threads,
-                 tool_format_bytes(cases[which].bytes, bytes));
+                 LOCHI_SIZE_ROUND(cases[which].bytes, 2));
         printf("%-18s", text);
         peers_print_row(bench, which, 1e-6);
         if (threads_speedup(bench, cases, 0, which) < 0) continue;

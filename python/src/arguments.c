@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Arguments: reads what Python programs pass, and makes what they get back. */
 #include "core.h"
-#include <size.h>
+#include "kit/parse.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -160,12 +160,12 @@ static int bytes_read_text(const char *text, size_t *out)
         if (!is_space) copy[length++] = *at;
     }
     copy[length < sizeof copy ? length : 0] = '\0'; /* what is longer is not a size */
-    const int result = loch_torch_read_size(copy, out);
-    if (result == 1)
+    const lochi_parsed result = lochi_parse_size(copy, out);
+    if (result == LOCHI_PARSED_NOTHING)
         PyErr_Format(PyExc_ValueError, "'%.80s' is not a size: write bytes, or text such as '512MiB' or '40GiB'", text);
-    else if (result == 2)
+    else if (result == LOCHI_PARSED_TOO_LARGE)
         PyErr_Format(PyExc_OverflowError, "'%.80s' does not fit 64 bits", text);
-    return result ? -1 : 0;
+    return result == LOCHI_PARSED ? 0 : -1;
 }
 
 int lochpy_read_bytes(PyObject *argument, size_t *out)

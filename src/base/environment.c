@@ -2,7 +2,7 @@
 /* Environment variables that begin with LOCH_ but have no reader. Most of them are misspelt options. A variable is
  * known if it belongs to an option or to the list below of variables that adapters, tests and the build read. */
 #include "base/environment.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/logging.h"
 #include "base/options.h"

@@ -1,30 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Reporting failures. Every failure of the library goes through LOCH_FAIL, so that the thread's error record always
- * has a sentence. LOCH_TRY is for functions that build an object: they keep a local `status` and leave through one
- * label. */
+/* The thread's error record, beyond what LOCH_FAIL writes (kit/fail.h). */
 #ifndef LOCHI_FAIL_H
 #define LOCHI_FAIL_H
 
-#include <loch/status.h>
+#include "kit/fail.h"
 #include <stdbool.h>
-
-/* Writes the error record and evaluates to the status: LOCH_FAIL(LIMIT, "the pool holds %zu blocks", n) is
- * LOCH_E_LIMIT. The code is repeated after the call so that compilers and analysers see that it is not LOCH_OK and
- * do not follow impossible paths. */
-#define LOCH_FAIL(suffix, ...) ((void)loch_error_set(LOCH_E_##suffix, NULL, 0, __VA_ARGS__), LOCH_E_##suffix)
-
-#define LOCH_TRY(call, label)                                                                                          \
-    do {                                                                                                               \
-        status = (call);                                                                                               \
-        if (status != LOCH_OK) goto label;                                                                             \
-    } while (0)
-
-/* Returns the status of a failed call. For functions that have nothing to undo. */
-#define LOCH_TRY_RETURN(call)                                                                                          \
-    do {                                                                                                               \
-        loch_status try_status = (call);                                                                               \
-        if (try_status != LOCH_OK) return try_status;                                                                  \
-    } while (0)
 
 /* Notes in the thread's error record whose memory is short, by how much, and what can help. Call it after LOCH_FAIL. */
 void lochi_error_note_short(const char *owner, uint64_t missing_bytes, loch_remedy remedy);

@@ -14,7 +14,7 @@
  *
  * No static constructor runs: the handlers are registered with the first lock. */
 #include "base/fork.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 #include "base/fence.h"
 #include <stdint.h>
 #include <time.h>

@@ -4,7 +4,7 @@
 #include "base/heap.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include <loch/host.h>
 #include <stdalign.h>
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
  * sleeps: waking a thread takes longer than the holder needs. */
 #include "base/lock.h"
 #include "base/fork.h"
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "base/room.h"
 #include <assert.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
  * `log`. From then on a silent log costs one relaxed load. The hook is copied under the lock and called without it,
  * so a slow hook delays no other thread. */
 #include "base/logging.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/lock.h"
 #include "base/options.h"
 #include <stdarg.h>

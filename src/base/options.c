@@ -2,12 +2,12 @@
 /* The option table. Values are stored as text. A value is checked against the type of its option when it is set, and
  * a value from the environment when it is read. An invalid value from the environment is not stored: every read of
  * the option fails until the environment is corrected or a value is set. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/options.h"
 #include "base/fail.h"
 #include "base/lock.h"
-#include "base/parse.h"
-#include "base/text.h"
+#include "kit/parse.h"
+#include "kit/text.h"
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* The walk over a call stack. Loads from the stack are not instrumented: a sanitizer would count words between the
  * variables of other functions as errors. */
 #include "base/stack.h"
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "base/room.h"
 #include "base/sanitize.h"
 #include "base/stack_bounds.h"

@@ -2,7 +2,7 @@
 /* Reads /proc/self/maps, whose lines are "start-end rwxp offset device inode   name". The end of a thread's stack is
  * its control block (pthread_self), which the C library puts there; the first thread's stack is named "[stack]". */
 #include "base/stack_bounds.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

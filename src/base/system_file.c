@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reads with one system call: the kernel makes the text of such a file at the first read. */
 #include "base/system_file.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Waiting until no other thread has marked an object: slot by slot, then all threads of the shared slot together. */
 #include "base/underway.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 
 static void underway_wait(const void *object, bool is_marked)
 {

@@ -3,7 +3,7 @@
  * the shared slot only count their marks, one counter for each of a few groups of objects. A wait may therefore wait
  * for threads that work on another object of the group. That costs time but is correct. */
 #include "base/underway_marks.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 #include "base/fence.h"
 
 #define UNDERWAY_GROUPS 8 /* one thread-local byte each: see base/room.h for why they are few */

@@ -3,7 +3,7 @@
 #ifndef LOCHI_CALLS_H
 #define LOCHI_CALLS_H
 
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "device/state.h"
 
 /* The start of a driver call. */

@@ -10,7 +10,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/calls.h"
 #include "device/raw.h"
 #include "device/stream.h"

@@ -5,14 +5,14 @@
  * too. So a device that is found is alive. The driver's close runs after the device has left the table, outside the
  * lock. */
 #include "device/device.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/environment.h"
 #include "base/fail.h"
 #include "base/fork.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/options.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include <string.h>
 
 static lochi_lock device_lock = LOCHI_LOCK_INITIALIZER(LOCHI_RANK_DEVICES);

@@ -2,7 +2,7 @@
 /* The table of drivers. A driver is checked and copied once, and its empty slots are filled, so that no caller tests
  * a slot later. Entries never move and are never removed. The built-in drivers are entered at first use: no code
  * runs before main. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/clock.h"
 #include "device/driver.h"
 #include "base/fail.h"

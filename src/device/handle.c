@@ -4,8 +4,8 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
-#include "base/text.h"
+#include "kit/sized.h"
+#include "kit/text.h"
 #include "device/calls.h"
 #include <string.h>
 

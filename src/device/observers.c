@@ -7,7 +7,7 @@
  * range there, and is called for its end too. Functions are called outside all locks; a count keeps their entry
  * alive. */
 #include "device/observers.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/fork.h"
 #include "base/heap.h"

@@ -5,7 +5,7 @@
 #include "device/ranges.h"
 #include "base/fail.h"
 #include "base/room.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include <stdio.h>
 #include <string.h>
 

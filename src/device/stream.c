@@ -6,10 +6,10 @@
  * until they forget it (stream_life.c). The default stream of a thread is in the device's list. It ends with the
  * thread, by a thread-specific destructor, or with the device. */
 #include "device/stream.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "base/thread.h"
 #include "device/calls.h"
 #include "device/device.h"

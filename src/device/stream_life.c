@@ -6,7 +6,7 @@
  * stream (base/underway.h) and tests whether the stream is closing. The end sets that flag, waits for the marks,
  * closes the stream and gives its queue back. Listeners are called before that, while the stream still works. */
 #include "device/stream_life.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/underway.h"

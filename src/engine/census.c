@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* A census lists the live blocks of one moment, sorted by id, and by address for allocators that give no ids. The
  * difference of two censuses takes one pass over both. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/allocator.h"
 #include "memory/format.h"
 #include <inttypes.h>

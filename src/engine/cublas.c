@@ -2,7 +2,7 @@
 /* Handles of cuBLAS. cuBLAS works in the current CUDA context, so every call of it is made in the frame of the device
  * (device/cuda/frame.h). The caller's own CUDA context is current again afterwards, except after
  * loch_cublas_get_native. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"

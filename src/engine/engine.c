@@ -9,7 +9,7 @@
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/options.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "engine/engine_each.h"
 #include "engine/engine_fork.h"
 #include "engine/engine_limits.h"

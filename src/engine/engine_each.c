@@ -14,7 +14,7 @@
  * with one lock held, so their order is the same on all seats. A worker that makes a call from a task occupies a thread
  * that a family could use. In return it runs calls on its seat that have no head. */
 #include "engine/engine_each.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/current.h"

@@ -6,7 +6,7 @@
 #include "engine/engine_limits.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 
 #define LIMITS_SLACK 1e-9 /* by so much the sum of fractions may exceed 1: 0.1 is not exact in binary */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Figures of an engine's seats for programs, and a summary for people. */
 #include "base/fail.h"
-#include "base/printing.h"
-#include "base/sized.h"
+#include "kit/printing.h"
+#include "kit/sized.h"
 #include "engine/engine_state.h"
 #include "memory/allocator.h"
 #include "memory/tag.h"
@@ -47,12 +47,7 @@ loch_status loch_engine_get_info(loch_engine *engine, loch_seat seat, loch_engin
 
 static void print_bytes(lochi_text *out, const char *what, uint64_t bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
-        value /= 1024;
-    lochi_text_write(out, "%s%.*f %s", what, unit ? 1 : 0, value, units[unit]);
+    lochi_text_write(out, "%s%s", what, LOCHI_SIZE_ROUND(bytes, 1));
 }
 
 static void print_tag(lochi_text *out, const char *name, const loch_stats *stats)

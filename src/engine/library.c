@@ -5,7 +5,7 @@
  * found by its soname, so that the process does not load a second copy. Otherwise the system's search path is used. A
  * loaded library stays loaded until the process ends. A failure is not cached: the next call tries again. */
 #include "engine/library.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/lock.h"
 #include "base/logging.h"

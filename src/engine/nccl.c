@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Communicators of NCCL for the devices of this process. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"

@@ -6,8 +6,8 @@
  * segments that end there raise its peaks too. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
-#include "base/sized.h"
+#include "kit/text.h"
+#include "kit/sized.h"
 #include "memory/format.h"
 #include "memory/allocator.h"
 #include <inttypes.h>

@@ -11,7 +11,7 @@
  * back. So an object that is given back twice, or to another pool, is refused as foreign. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/device.h"
 #include <loch/stream_pool.h>
 

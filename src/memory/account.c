@@ -12,7 +12,7 @@
  * in the list of the keeper, so that the wrapper loses no peak when another caller ends a segment there. */
 #include "memory/account.h"
 #include "base/fail.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "memory/tag.h"
 #include <loch/tag.h>
 #include <string.h>

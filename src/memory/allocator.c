@@ -5,13 +5,13 @@
  * cannot serve it, the call takes the pool's lock. Every other call takes the slow path, with sessions, measuring
  * and retries. A recorded allocator has no pool in `quick`: its calls go to the slow path, which records, by way of a
  * fast path of their own. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "base/underway.h"
-#include "base/sized.h"
-#include "base/text.h"
+#include "kit/sized.h"
+#include "kit/text.h"
 #include "device/device.h"
 #include "memory/account.h"
 #include "memory/failure.h"

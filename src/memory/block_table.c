@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of live blocks with records of their own. block_table.h says how it works. */
 #include "memory/block_table.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/device.h"
 
 static lochi_fork_part block_table_part;

@@ -3,7 +3,7 @@
 #ifndef LOCHI_FORMAT_H
 #define LOCHI_FORMAT_H
 
-#include "base/printing.h"
+#include "kit/printing.h"
 #include <loch/stats.h>
 
 /* Returns E_INVALID for an unknown format. */

@@ -5,8 +5,8 @@
  * allocated with. */
 #include "memory/grow.h"
 #include "base/fail.h"
-#include "base/sized.h"
-#include "base/text.h"
+#include "kit/sized.h"
+#include "kit/text.h"
 #include "memory/failure.h"
 #include "memory/life.h"
 #include "memory/live/live.h"

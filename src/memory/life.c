@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "base/fence.h"
 #include "base/heap.h"
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "base/room.h"
 #include "base/underway.h"
 #include "base/logging.h"

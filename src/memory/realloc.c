@@ -3,8 +3,8 @@
  * through that allocator. So every wrapper sees the calls, and all statistics stay right. */
 #include "memory/realloc.h"
 #include "base/fail.h"
-#include "base/hint.h"
-#include "base/text.h"
+#include "kit/hint.h"
+#include "kit/text.h"
 #include "device/device.h"
 #include "memory/grow.h"
 #include "memory/life.h"

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/copy.h"
 #include <loch/copy.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  * While a request waits, the functions are asked again from time to time: what they had to keep before may be free
  * now, and a budget may have been given memory by another process. */
 #include "memory/retry.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/room.h"
 #include "memory/account.h"

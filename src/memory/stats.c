@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Statistics: sum, text and JSON, all made from one list. */
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/format.h"
 #include <loch/stats.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 /* Tags: a table that only grows. Names are read without a lock, because an entry is complete before the count
  * includes it. */
 #include "memory/tag.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/lock.h"
 #include <loch/tag.h>

@@ -2,7 +2,7 @@
 /* Arrays of elements with functions to initialise and finish each element. */
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include <loch/typed.h>
 #include <string.h>
 

@@ -8,8 +8,8 @@
  * no thread waits. A waiter sleeps for one nap at most, because a free through an allocator outside its stack does
  * not wake it. tests/models/waiters.pml is a model of this. */
 #include "memory/waiting.h"
-#include "base/backoff.h"
-#include "base/cancel.h"
+#include "kit/backoff.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/fence.h"
 #include "base/fork.h"

@@ -7,11 +7,11 @@
  *
  * An import is a buffer on external memory with exactly the bytes that the tensor reaches. With negative strides they
  * begin before the element with all indices 0. The deleter of the buffer is that of the structure. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/device.h"
 #include "memory/buffer/buffer.h"
 #include "tensor/dlpack_abi.h"

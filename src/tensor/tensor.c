@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/device.h"
 #include "memory/buffer/buffer.h"
 #include <loch/registry.h>

@@ -2,7 +2,7 @@
 /* Fuzz target: options, by call and from the environment, and the numbers and sizes in them, beside a plain reading of
  * those. The first byte chooses the option, or a name that is taken from the input; the rest is the value. */
 #include "base/options.h"
-#include "base/parse.h"
+#include "kit/parse.h"
 #include "fuzz.h"
 
 __extension__ typedef unsigned __int128 wide;

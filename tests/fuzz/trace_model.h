@@ -80,7 +80,7 @@ static void trace_expect(const trace_log *trace)
 static void trace_try(const fuzz_input *input)
 {
     trace_log trace;
-    insight_array clocked;
+    lochi_array clocked;
     trace_sentences = 0;
     fuzz_begin();
     const bool is_good = trace_load(&trace, fuzz_file(input));
@@ -88,7 +88,7 @@ static void trace_try(const fuzz_input *input)
     if (is_good) {
         trace_expect(&trace);
         FUZZ_EXPECT(trace_add_clock(&trace, 5, &clocked) && clocked.count >= trace.events.count);
-        lochi_insight_array_free(&clocked);
+        lochi_array_free(&clocked);
     }
     trace_unload(&trace);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The door: reads options, installs the allocator, prints for people.
 #include "guarded.h"
-#include <size.h>
+#include "kit/parse.h"
 
 #include <c10/core/Allocator.h>
 #include <cstdio>
@@ -45,7 +45,7 @@ void fail(const char *what, loch_status status)
 static size_t read_size(const std::string &text)
 {
     size_t bytes = 0;
-    TORCH_CHECK(loch_torch_read_size(text.c_str(), &bytes) == 0, "a limit is a size like 40GiB, not \"", text, "\"");
+    TORCH_CHECK(lochi_parse_bytes(text.c_str(), &bytes), "a limit is a size like 40GiB, not \"", text, "\"");
     return bytes;
 }
 

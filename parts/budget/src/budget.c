@@ -4,6 +4,9 @@
 #include "member.h"
 #include "sweep.h"
 #include "text.h"
+#include "kit/cancel.h"
+#include "kit/fail.h"
+#include "kit/sized.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,8 +73,8 @@ static loch_status budget_sit_in(loch_budget *budget, const loch_budget_options 
         }
     }
     if (options->total_bytes && options->total_bytes != table->head.total)
-        return loch_error_set(LOCH_E_EXISTS, NULL, 0, "budget \"%s\" has %s, not %s", table->head.name,
-                              BUDGET_SIZE(table->head.total), BUDGET_SIZE(options->total_bytes));
+        return LOCH_FAIL(EXISTS, "budget \"%s\" has %s, not %s", table->head.name, LOCHI_SIZE(table->head.total),
+                         LOCHI_SIZE(options->total_bytes));
     if (options->access == LOCH_BUDGET_LOOK) return LOCH_OK;
     budget_fill_seat(budget, &seat);
     return lochi_budget_table_enter(file, table, &seat, &budget->seat);
@@ -105,37 +108,35 @@ static loch_status budget_join(loch_budget *budget, const loch_budget_options *o
     loch_status status = LOCH_E_BUSY;
     bool is_again = true;
     budget_table *table = malloc(sizeof *table);
-    if (!table) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
+    if (!table) return LOCH_FAIL(HOST_MEMORY, "no host memory to read a budget");
     for (int i = 0; i < BUDGET_TRIES && is_again; i++) {
         is_again = false;
         status = budget_try(budget, options, table, &is_again);
     }
     free(table);
     if (!is_again) return status;
-    return loch_error_set(LOCH_E_BUSY, NULL, 0, "budget file %s is made and removed without end", budget->file.path);
+    return LOCH_FAIL(BUSY, "budget file %s is made and removed without end", budget->file.path);
 }
 
 static loch_status budget_read_options(const loch_budget_options *options, loch_budget_options *out)
 {
     *out = (loch_budget_options){.size = sizeof *out};
-    if (options && !options->size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_budget_options.size is not set");
-    if (options) memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
+    LOCH_RETURN(lochi_sized_read("loch_budget_options", options, out, sizeof *out));
     if ((unsigned)out->access > LOCH_BUDGET_LOOK)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "%d is not an access to a budget", (int)out->access);
+        return LOCH_FAIL(INVALID, "%d is not an access to a budget", (int)out->access);
     return LOCH_OK;
 }
 
 loch_status loch_budget_open(const char *name, const loch_budget_options *options, loch_budget **out)
 {
     loch_budget_options given;
-    if (!out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no place for the budget");
+    if (!out) return LOCH_FAIL(INVALID, "no place for the budget");
     *out = NULL;
     loch_status status = budget_read_options(options, &given);
     if (status != LOCH_OK) return status;
     loch_budget *budget = calloc(1, sizeof *budget);
-    if (!budget) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a budget");
-    const int cancel = lochi_budget_cancel_hold();
+    if (!budget) return LOCH_FAIL(HOST_MEMORY, "no host memory for a budget");
+    LOCHI_NOT_CANCELLED;
     atomic_init(&budget->references, 1);
     budget->self = lochi_budget_process_self();
     budget->wait_ns = given.wait_ns ? given.wait_ns : BUDGET_WAIT_NS;
@@ -152,7 +153,6 @@ loch_status loch_budget_open(const char *name, const loch_budget_options *option
         loch_budget_close(budget);
         (void)loch_error_set(status, saved.driver, saved.driver_code, "%s", saved.sentence);
     }
-    lochi_budget_cancel_restore(cancel);
     return status;
 }
 
@@ -175,12 +175,11 @@ static void budget_leave(loch_budget *budget)
 void loch_budget_close(loch_budget *budget)
 {
     if (!budget || atomic_fetch_sub_explicit(&budget->references, 1, memory_order_acq_rel) != 1) return;
-    const int cancel = lochi_budget_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     if (!lochi_budget_state_is_forked(budget)) budget_leave(budget);
     lochi_budget_state_remove(budget);
     if (!lochi_budget_state_is_forked(budget)) lochi_budget_file_end(&budget->file);
     free(budget);
-    lochi_budget_cancel_restore(cancel);
 }
 
 const char *loch_budget_get_path(const loch_budget *budget)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Figures of budgets and members, from a copy of the file without the slots of dead processes. */
 #include "member.h"
+#include "kit/cancel.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,22 +25,21 @@ static loch_status figures_read(loch_budget *budget, budget_table *table)
 /* Reads the file into memory that the caller frees. */
 static loch_status figures_take(loch_budget *budget, budget_table **out)
 {
-    const int cancel = lochi_budget_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     budget_table *table = calloc(1, sizeof *table);
-    loch_status status = table ? figures_read(budget, table)
-                               : loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
+    loch_status status =
+        table ? figures_read(budget, table) : LOCH_FAIL(HOST_MEMORY, "no host memory to read a budget");
     if (status != LOCH_OK) {
         free(table);
         table = NULL;
     }
     *out = table;
-    lochi_budget_cancel_restore(cancel);
     return status;
 }
 
 static loch_status figures_refuse(const char *what)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s", what);
+    return LOCH_FAIL(INVALID, "%s", what);
 }
 
 loch_status loch_budget_get_info(loch_budget *budget, loch_budget_info *out)

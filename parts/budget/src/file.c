@@ -4,6 +4,9 @@
  * error, and no signal. */
 #include "file.h"
 #include "folder.h"
+#include "kit/fail.h"
+#include "kit/backoff.h"
+#include "kit/now.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,9 +20,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#define FILE_NAP_FIRST_NS 20000u /* between two tries for the lock: at first, and at most */
-#define FILE_NAP_MOST_NS 500000u
 
 static loch_status file_fail(const budget_file *file, const char *what)
 {
@@ -42,11 +42,11 @@ loch_status lochi_budget_file_begin(budget_file *file, const char *name)
     memset(file, 0, sizeof *file);
     file->fd = -1;
     pthread_mutex_init(&file->mutex, NULL);
-    if (!name || !*name) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a budget needs a name");
+    if (!name || !*name) return LOCH_FAIL(INVALID, "a budget needs a name");
     const char *last = strrchr(name, '/');
     if (last) {
         if (!last[1] || strlen(name) >= sizeof file->path)
-            return loch_error_set(LOCH_E_INVALID, NULL, 0, "\"%.60s\" is not the path of a file", name);
+            return LOCH_FAIL(INVALID, "\"%.60s\" is not the path of a file", name);
         snprintf(file->path, sizeof file->path, "%s", name);
         snprintf(file->name, sizeof file->name, "%.*s", (int)sizeof file->name - 1, last + 1);
         char *suffix = strstr(file->name, BUDGET_SUFFIX);
@@ -54,9 +54,8 @@ loch_status lochi_budget_file_begin(budget_file *file, const char *name)
         return LOCH_OK;
     }
     if (!file_name_is_valid(name))
-        return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                              "\"%.60s\" is not the name of a budget: up to 47 letters, digits, '.', '_' and '-'",
-                              name);
+        return LOCH_FAIL(INVALID, "\"%.60s\" is not the name of a budget: up to 47 letters, digits, '.', '_' and '-'",
+                         name);
     file->is_placed = true;
     snprintf(file->name, sizeof file->name, "%s", name);
     return LOCH_OK;
@@ -81,14 +80,14 @@ loch_status lochi_budget_file_read_head(const budget_file *file, budget_head *he
     memset(head, 0, sizeof *head);
     if (pread(file->fd, head, sizeof *head, 0) < 0) return file_fail(file, "read");
     if (memcmp(head->magic, BUDGET_MAGIC, sizeof head->magic) != 0)
-        return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "%s is not a budget", file->path);
+        return LOCH_FAIL(CORRUPT, "%s is not a budget", file->path);
     if (head->version != BUDGET_VERSION)
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
-                              "budget file %s was made by another version of the library: it has format %u, not %d",
-                              file->path, head->version, BUDGET_VERSION);
+        return LOCH_FAIL(UNSUPPORTED,
+                         "budget file %s was made by another version of the library: it has format %u, not %d",
+                         file->path, head->version, BUDGET_VERSION);
     if (head->slot_bytes != sizeof(budget_slot) || !head->total || !head->chunk ||
         (head->state != BUDGET_FILE_LIVE && head->state != BUDGET_FILE_REMOVED) || head->high > BUDGET_SLOTS)
-        return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "budget file %s is damaged", file->path);
+        return LOCH_FAIL(CORRUPT, "budget file %s is damaged", file->path);
     head->name[sizeof head->name - 1] = '\0';
     return LOCH_OK;
 }
@@ -99,18 +98,16 @@ static loch_status file_check(const budget_file *file)
     struct stat found;
     budget_head head;
     if (fstat(file->fd, &found) != 0) return file_fail(file, "stat");
-    if (!S_ISREG(found.st_mode))
-        return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "%s is not a file, and so not a budget", file->path);
+    if (!S_ISREG(found.st_mode)) return LOCH_FAIL(CORRUPT, "%s is not a file, and so not a budget", file->path);
     if (found.st_uid != geteuid())
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "budget file %s belongs to the user %ld", file->path,
-                              (long)found.st_uid);
+        return LOCH_FAIL(INVALID, "budget file %s belongs to the user %ld", file->path, (long)found.st_uid);
     if (found.st_mode & 077)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "budget file %s is open to other users (mode %03o)", file->path,
-                              (unsigned)found.st_mode & 0777);
+        return LOCH_FAIL(INVALID, "budget file %s is open to other users (mode %03o)", file->path,
+                         (unsigned)found.st_mode & 0777);
     const loch_status status = lochi_budget_file_read_head(file, &head);
     if (status != LOCH_OK || found.st_size == (off_t)BUDGET_FILE_BYTES) return status;
-    return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "budget file %s is damaged: it has %lld bytes, not %zu", file->path,
-                          (long long)found.st_size, BUDGET_FILE_BYTES);
+    return LOCH_FAIL(CORRUPT, "budget file %s is damaged: it has %lld bytes, not %zu", file->path,
+                     (long long)found.st_size, BUDGET_FILE_BYTES);
 }
 
 /* Maps the file, so that the kernel has an address to sleep on. */
@@ -154,7 +151,7 @@ loch_status lochi_budget_file_open(budget_file *file)
             return found;
     }
     if (status == LOCH_E_INVALID && !usable) return status;
-    return loch_error_set(LOCH_E_NOT_FOUND, NULL, 0, "there is no budget \"%s\" of this user", file->name);
+    return LOCH_FAIL(NOT_FOUND, "there is no budget \"%s\" of this user", file->name);
 }
 
 void lochi_budget_file_close(budget_file *file)
@@ -242,17 +239,10 @@ static int file_set_lock(const budget_file *file, short type, size_t byte)
     return result;
 }
 
-static uint64_t file_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 loch_status lochi_budget_file_lock(budget_file *file, uint64_t patience_ns)
 {
-    const uint64_t start = file_now_ns();
-    uint64_t nap = FILE_NAP_FIRST_NS;
+    const uint64_t start = lochi_now_ns();
+    unsigned turn = LOCHI_BACKOFF_AWAKE; /* a process that holds the lock writes a file */
     loch_status status = LOCH_OK;
     pthread_mutex_lock(&file->mutex);
     while (file_set_lock(file, F_WRLCK, 0) != 0) {
@@ -260,14 +250,11 @@ loch_status lochi_budget_file_lock(budget_file *file, uint64_t patience_ns)
             status = file_fail(file, "lock");
             break;
         }
-        if (file_now_ns() - start >= patience_ns) {
-            status = loch_error_set(LOCH_E_BUSY, NULL, 0,
-                                    "budget file %s is locked by another process that does not go on", file->path);
+        if (lochi_now_ns() - start >= patience_ns) {
+            status = LOCH_FAIL(BUSY, "budget file %s is locked by another process that does not go on", file->path);
             break;
         }
-        const struct timespec pause = {.tv_nsec = (long)nap};
-        (void)nanosleep(&pause, NULL);
-        if (nap < FILE_NAP_MOST_NS) nap *= 2;
+        lochi_backoff(&turn);
     }
     if (status != LOCH_OK) pthread_mutex_unlock(&file->mutex);
     return status;
@@ -297,7 +284,7 @@ loch_status lochi_budget_file_read(const budget_file *file, size_t place, void *
     const ssize_t done = pread(file->fd, data, bytes, (off_t)place);
     if (done < 0) return file_fail(file, "read");
     if ((size_t)done == bytes) return LOCH_OK;
-    return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "budget file %s was cut short", file->path);
+    return LOCH_FAIL(CORRUPT, "budget file %s was cut short", file->path);
 }
 
 loch_status lochi_budget_file_write(const budget_file *file, size_t place, const void *data, size_t bytes)
@@ -305,7 +292,7 @@ loch_status lochi_budget_file_write(const budget_file *file, size_t place, const
     const ssize_t done = pwrite(file->fd, data, bytes, (off_t)place);
     if (done < 0) return file_fail(file, "write");
     if ((size_t)done == bytes) return LOCH_OK;
-    return loch_error_set(LOCH_E_IO, NULL, 0, "budget file %s cannot be written: no space", file->path);
+    return LOCH_FAIL(IO, "budget file %s cannot be written: no space", file->path);
 }
 
 /* --- bells --- */
@@ -313,7 +300,7 @@ loch_status lochi_budget_file_write(const budget_file *file, size_t place, const
 void lochi_budget_file_ring(const budget_file *file, size_t place)
 {
     if (file->fd < 0 || !file->page) return;
-    const uint32_t fresh = (uint32_t)file_now_ns(); /* another number than the last one */
+    const uint32_t fresh = (uint32_t)lochi_now_ns(); /* another number than the last one */
     if (pwrite(file->fd, &fresh, sizeof fresh, (off_t)place) != (ssize_t)sizeof fresh) return;
     (void)syscall(SYS_futex, file->page + place, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

@@ -3,6 +3,7 @@
  * environment is: they look in both folders, and /run/user/UID is what XDG_RUNTIME_DIR names in sessions of systemd.
  * The folder in /dev/shm comes second, because any user can make one of that name before its owner does. */
 #include "folder.h"
+#include "kit/fail.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,10 +56,10 @@ loch_status lochi_budget_folder_check(const char *path)
     if (folder_is_own(&found)) return LOCH_OK;
     char who[48] = "";
     if (found.st_uid != geteuid()) snprintf(who, sizeof who, " (it belongs to user %ld)", (long)found.st_uid);
-    return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                          "%s is not a folder of this user with mode 0700%s: remove it, set XDG_RUNTIME_DIR to a "
-                          "folder of this user with mode 0700, or name the budget by a path",
-                          path, who);
+    return LOCH_FAIL(INVALID,
+                     "%s is not a folder of this user with mode 0700%s: remove it, set XDG_RUNTIME_DIR to a "
+                     "folder of this user with mode 0700, or name the budget by a path",
+                     path, who);
 }
 
 loch_status lochi_budget_folder_make(const char *path)

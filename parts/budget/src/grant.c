@@ -3,21 +3,15 @@
  * more than the file says, whenever the process dies. */
 #include "member.h"
 #include "text.h"
+#include "kit/fail.h"
+#include "kit/now.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define GRANT_LOOK_NS 10000000u /* a waiting request looks again after this time */
 #define GRANT_RECENT_NS 100000000u
 #define GRANT_KEPT_NS 10000000u /* a grant is kept so long for the request that it was raised for */
 #define GRANT_HOLDERS_BYTES 160
-
-uint64_t lochi_budget_grant_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 loch_status lochi_budget_grant_look(const loch_budget_member *member, loch_pool_info *info)
 {
@@ -27,7 +21,7 @@ loch_status lochi_budget_grant_look(const loch_budget_member *member, loch_pool_
 
 static uint64_t grant_age(const loch_budget_member *member)
 {
-    return lochi_budget_grant_now_ns() - atomic_load_explicit(&member->raised_ns, memory_order_relaxed);
+    return lochi_now_ns() - atomic_load_explicit(&member->raised_ns, memory_order_relaxed);
 }
 
 bool lochi_budget_grant_is_recent(const loch_budget_member *member)
@@ -57,8 +51,8 @@ static loch_status grant_read(const loch_budget_member *member, budget_table *ta
     budget_slot *slot = &table->slots[member->index];
     if (member->index >= table->head.high || slot->kind != BUDGET_SLOT_MEMBER || slot->pid != self->pid ||
         slot->start != self->start || slot->image != self->image)
-        return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "budget file %s is damaged: member \"%s\" is not in it",
-                              member->budget->file.path, member->name);
+        return LOCH_FAIL(CORRUPT, "budget file %s is damaged: member \"%s\" is not in it", member->budget->file.path,
+                         member->name);
     slot->minimum = member->minimum;
     slot->limit = member->limit;
     slot->granted = member->granted;
@@ -96,12 +90,11 @@ static loch_status grant_fail(const loch_budget_member *member, const budget_tab
     char holders[GRANT_HOLDERS_BYTES];
     const uint64_t more = need > member->granted ? need - member->granted : 0;
     if (need > member->limit)
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0,
-                              "member \"%.24s\" is at its limit of %s in budget \"%.24s\" (%s more)", member->name,
-                              BUDGET_SIZE(member->limit), table->head.name, BUDGET_SIZE(more));
+        return LOCH_FAIL(LIMIT, "member \"%.24s\" is at its limit of %s in budget \"%.24s\" (%s more)", member->name,
+                         LOCHI_SIZE(member->limit), table->head.name, LOCHI_SIZE(more));
     lochi_budget_text_holders(table, holders, sizeof holders);
-    return loch_error_set(LOCH_E_LIMIT, NULL, 0, "budget \"%.24s\" of %s has no %s for \"%.24s\": %s", table->head.name,
-                          BUDGET_SIZE(table->head.total), BUDGET_SIZE(more), member->name, holders);
+    return LOCH_FAIL(LIMIT, "budget \"%.24s\" of %s has no %s for \"%.24s\": %s", table->head.name,
+                     LOCHI_SIZE(table->head.total), LOCHI_SIZE(more), member->name, holders);
 }
 
 /* Asks the other members to give back, so that the grant can become `need`. Sets which of them have to be woken. */
@@ -156,7 +149,7 @@ loch_status lochi_budget_grant_raise(loch_budget_member *member, uint64_t need, 
     bool is_rung[BUDGET_SLOTS] = {false};
     budget_table *table = malloc(sizeof *table);
     const uint64_t before = member->granted;
-    if (!table) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
+    if (!table) return LOCH_FAIL(HOST_MEMORY, "no host memory to read a budget");
     loch_status status = lochi_budget_file_lock(file, BUDGET_PATIENCE_NS);
     if (status == LOCH_OK) {
         status = grant_raise_in(member, table, need, wish, is_asking, is_told, is_rung);
@@ -167,7 +160,7 @@ loch_status lochi_budget_grant_raise(loch_budget_member *member, uint64_t need, 
         if (is_rung[i]) lochi_budget_file_ring(file, BUDGET_PLACE(i, bell));
     if (status == LOCH_OK && member->granted > before) {
         status = grant_limit(member, member->granted);
-        atomic_store_explicit(&member->raised_ns, lochi_budget_grant_now_ns(), memory_order_relaxed);
+        atomic_store_explicit(&member->raised_ns, lochi_now_ns(), memory_order_relaxed);
     }
     return status;
 }
@@ -194,7 +187,7 @@ loch_status lochi_budget_grant_get(loch_budget_member *member, uint64_t need, ui
     grant_count(member, true);
     for (;;) {
         const uint32_t heard = lochi_budget_file_hear(file, offsetof(budget_head, bell));
-        const uint64_t now = lochi_budget_grant_now_ns();
+        const uint64_t now = lochi_now_ns();
         const bool is_last = now >= deadline_ns || need > member->limit;
         pthread_mutex_lock(&member->mutex);
         status = lochi_budget_grant_raise(member, need, wish, !is_last, is_last);

@@ -3,6 +3,10 @@
  * memory. */
 #include "member.h"
 #include "text.h"
+#include "kit/cancel.h"
+#include "kit/fail.h"
+#include "kit/sized.h"
+#include "kit/now.h"
 #include <errno.h>
 #include <loch/observer.h>
 #include <stdio.h>
@@ -98,7 +102,7 @@ static size_t member_pressure(loch_allocator *allocator, size_t bytes, void *use
         member_request.number++;
     } else {
         const uint64_t wait_ns = member->budget->wait_ns, left_ns = loch_pressure_get_left_ns();
-        member_request.deadline_ns = lochi_budget_grant_now_ns() + (left_ns < wait_ns ? left_ns : wait_ns);
+        member_request.deadline_ns = lochi_now_ns() + (left_ns < wait_ns ? left_ns : wait_ns);
         member_request.number = 0;
     }
     member_request.member = member;
@@ -127,10 +131,8 @@ static void member_observe(loch_range_event event, const loch_range *range, void
 static loch_status member_read_options(loch_budget_member *member, const loch_budget_member_options *options,
                                        const budget_head *head, const loch_pool_info *info, uint32_t *weight)
 {
-    loch_budget_member_options given = {.size = 0};
-    if (options && !options->size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_budget_member_options.size is not set");
-    if (options) memcpy(&given, options, options->size < sizeof given ? options->size : sizeof given);
+    loch_budget_member_options given = {.size = sizeof given};
+    LOCH_RETURN(lochi_sized_read("loch_budget_member_options", options, &given, sizeof given));
     member->minimum = given.minimum_bytes;
     member->old_limit = info->limit_bytes;
     member->limit = given.limit_bytes ? given.limit_bytes : head->total;
@@ -139,10 +141,10 @@ static loch_status member_read_options(loch_budget_member *member, const loch_bu
     member->chunk = head->chunk;
     *weight = given.weight ? given.weight : 1;
     if (*weight > BUDGET_WEIGHT_MAX)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a weight of %u is more than %d", *weight, BUDGET_WEIGHT_MAX);
+        return LOCH_FAIL(INVALID, "a weight of %u is more than %d", *weight, BUDGET_WEIGHT_MAX);
     if (member->minimum > member->limit)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a minimum of %s is more than the limit of %s",
-                              BUDGET_SIZE(member->minimum), BUDGET_SIZE(member->limit));
+        return LOCH_FAIL(INVALID, "a minimum of %s is more than the limit of %s", LOCHI_SIZE(member->minimum),
+                         LOCHI_SIZE(member->limit));
     return LOCH_OK;
 }
 
@@ -177,10 +179,9 @@ static loch_status member_enter_in(loch_budget_member *member, const loch_budget
     const uint64_t promised = lochi_budget_rules_sum(table).promised;
     if (promised > table->head.total || member->minimum > table->head.total - promised) {
         lochi_budget_text_holders(table, holders, sizeof holders);
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0,
-                              "budget \"%.24s\" of %s has promised %s, and has no minimum of %s: %s", table->head.name,
-                              BUDGET_SIZE(table->head.total), BUDGET_SIZE(promised), BUDGET_SIZE(member->minimum),
-                              holders);
+        return LOCH_FAIL(LIMIT, "budget \"%.24s\" of %s has promised %s, and has no minimum of %s: %s",
+                         table->head.name, LOCHI_SIZE(table->head.total), LOCHI_SIZE(promised),
+                         LOCHI_SIZE(member->minimum), holders);
     }
     member_fill_slot(member, weight, &slot);
     return lochi_budget_table_enter(file, table, &slot, &member->index);
@@ -191,7 +192,7 @@ static loch_status member_enter(loch_budget_member *member, const loch_budget_me
 {
     budget_file *file = &member->budget->file;
     budget_table *table = malloc(sizeof *table);
-    if (!table) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to read a budget");
+    if (!table) return LOCH_FAIL(HOST_MEMORY, "no host memory to read a budget");
     loch_status status = lochi_budget_file_lock(file, BUDGET_PATIENCE_NS);
     if (status == LOCH_OK) {
         status = member_enter_in(member, options, info, table);
@@ -204,7 +205,7 @@ static loch_status member_enter(loch_budget_member *member, const loch_budget_me
 /* Gets a grant for what the pool holds already, which may grow until it has its limit. */
 static loch_status member_cover(loch_budget_member *member)
 {
-    const uint64_t deadline = lochi_budget_grant_now_ns() + member->budget->wait_ns;
+    const uint64_t deadline = lochi_now_ns() + member->budget->wait_ns;
     for (int i = 0; i < MEMBER_TRIES; i++) {
         loch_pool_info info;
         loch_status status = lochi_budget_grant_look(member, &info);
@@ -251,16 +252,15 @@ static loch_status member_build(loch_budget_member *member, loch_allocator *pool
 loch_status loch_budget_member_create(loch_budget *budget, loch_allocator *pool, const char *name,
                                       const loch_budget_member_options *options, loch_budget_member **out)
 {
-    if (!out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no place for the member");
+    if (!out) return LOCH_FAIL(INVALID, "no place for the member");
     *out = NULL;
-    if (!budget || !pool) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a member needs a budget and a pool");
+    if (!budget || !pool) return LOCH_FAIL(INVALID, "a member needs a budget and a pool");
     if (lochi_budget_state_is_forked(budget)) return lochi_budget_state_refuse();
     if (budget->is_looking)
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "budget \"%s\" is open to look, not to join",
-                              budget->file.name);
+        return LOCH_FAIL(UNSUPPORTED, "budget \"%s\" is open to look, not to join", budget->file.name);
     loch_budget_member *member = calloc(1, sizeof *member);
-    if (!member) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a member of a budget");
-    const int cancel = lochi_budget_cancel_hold();
+    if (!member) return LOCH_FAIL(HOST_MEMORY, "no host memory for a member of a budget");
+    LOCHI_NOT_CANCELLED;
     pthread_mutex_init(&member->mutex, NULL);
     member->budget = budget;
     member->index = BUDGET_SLOTS;
@@ -274,14 +274,13 @@ loch_status loch_budget_member_create(loch_budget *budget, loch_allocator *pool,
         loch_budget_member_destroy(member);
         (void)loch_error_set(status, saved.driver, saved.driver_code, "%s", saved.sentence);
     }
-    lochi_budget_cancel_restore(cancel);
     return status;
 }
 
 void loch_budget_member_destroy(loch_budget_member *member)
 {
     if (!member) return;
-    const int cancel = lochi_budget_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     const bool is_forked = lochi_budget_state_is_forked(member->budget);
     budget_file *file = &member->budget->file;
     if (member->has_pressure) (void)!loch_allocator_remove_pressure(member->pool, member_pressure, member);
@@ -299,7 +298,6 @@ void loch_budget_member_destroy(loch_budget_member *member)
     loch_allocator_release(member->pool);
     loch_budget_close(member->budget);
     free(member);
-    lochi_budget_cancel_restore(cancel);
 }
 
 /* --- further calls --- */
@@ -307,20 +305,18 @@ void loch_budget_member_destroy(loch_budget_member *member)
 loch_status loch_budget_member_prepare(loch_budget_member *member, size_t bytes)
 {
     loch_pool_info info;
-    if (!member) return loch_error_set(LOCH_E_INVALID, NULL, 0, "no member");
+    if (!member) return LOCH_FAIL(INVALID, "no member");
     if (lochi_budget_state_is_forked(member->budget)) return lochi_budget_state_refuse();
-    const int cancel = lochi_budget_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     loch_status status = lochi_budget_grant_look(member, &info);
     if (status == LOCH_OK && bytes > SIZE_MAX - info.reserved_bytes)
-        status = loch_error_set(LOCH_E_OVERFLOW, NULL, 0, "more bytes than there are addresses");
+        status = LOCH_FAIL(OVERFLOW, "more bytes than there are addresses");
     const uint64_t need = info.reserved_bytes + bytes;
-    if (status == LOCH_OK)
-        status = lochi_budget_grant_get(member, need, 0, lochi_budget_grant_now_ns() + member->budget->wait_ns);
+    if (status == LOCH_OK) status = lochi_budget_grant_get(member, need, 0, lochi_now_ns() + member->budget->wait_ns);
     if (status == LOCH_OK) {
         pthread_mutex_lock(&member->mutex);
         if (member->prepared < need) member->prepared = need;
         pthread_mutex_unlock(&member->mutex);
     }
-    lochi_budget_cancel_restore(cancel);
     return status;
 }

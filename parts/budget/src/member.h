@@ -63,9 +63,6 @@ void lochi_budget_grant_settle(loch_budget_member *member);
 /* Raises the grant, and waits for others until `deadline_ns`. Without the mutex. */
 loch_status lochi_budget_grant_get(loch_budget_member *member, uint64_t need, uint64_t wish, uint64_t deadline_ns);
 
-/* Returns the time that deadlines are in. */
-uint64_t lochi_budget_grant_now_ns(void);
-
 /* --- service.c --- */
 
 loch_status lochi_budget_service_start(loch_budget_member *member);

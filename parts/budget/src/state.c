@@ -2,6 +2,7 @@
 /* The child of a fork closes its copies of the files: otherwise they would keep the marks of the parent's slots after
  * the parent has ended. It takes no lock of the parent but the one of the list, which the fork takes. */
 #include "state.h"
+#include "kit/fail.h"
 
 static pthread_mutex_t state_lock = PTHREAD_MUTEX_INITIALIZER; /* of the list; nothing is called with it held */
 static loch_budget *state_list;
@@ -66,17 +67,5 @@ bool lochi_budget_state_is_forked(const loch_budget *budget)
 
 loch_status lochi_budget_state_refuse(void)
 {
-    return loch_error_set(LOCH_E_FORKED, NULL, 0, "the budget was opened before a fork: open it again in the child");
-}
-
-int lochi_budget_cancel_hold(void)
-{
-    int state;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    return state;
-}
-
-void lochi_budget_cancel_restore(int state)
-{
-    pthread_setcancelstate(state, NULL);
+    return LOCH_FAIL(FORKED, "the budget was opened before a fork: open it again in the child");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The budgets that this process has open, forks and cancellation (state.c). */
+/* The budgets that this process has open, and forks (state.c). */
 #ifndef BUDGET_STATE_H
 #define BUDGET_STATE_H
 
@@ -29,10 +29,5 @@ bool lochi_budget_state_is_forked(const loch_budget *budget);
 
 /* Fails with E_FORKED. */
 loch_status lochi_budget_state_refuse(void);
-
-/* Disable cancellation of the thread, and restore it: system calls that are made with a lock must not end the
- * thread. */
-int lochi_budget_cancel_hold(void);
-void lochi_budget_cancel_restore(int state);
 
 #endif

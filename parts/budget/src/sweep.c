@@ -4,6 +4,8 @@
 #include "folder.h"
 #include "state.h"
 #include "table.h"
+#include "kit/cancel.h"
+#include "kit/fail.h"
 #include <dirent.h>
 #include <loch/budget.h>
 #include <stdio.h>
@@ -77,9 +79,8 @@ void lochi_budget_sweep(const char *except)
 
 loch_status loch_budget_walk(loch_budget_visitor *visitor, void *user)
 {
-    if (!visitor) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a walk needs a visitor");
-    const int cancel = lochi_budget_cancel_hold();
+    if (!visitor) return LOCH_FAIL(INVALID, "a walk needs a visitor");
+    LOCHI_NOT_CANCELLED;
     const loch_status status = sweep_walk(NULL, visitor, user);
-    lochi_budget_cancel_restore(cancel);
     return status;
 }

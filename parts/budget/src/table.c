@@ -2,6 +2,7 @@
 /* Each change of the file has one write that commits it. A process may die between any two writes: a slot is free until
  * its kind is written, and a file without a taken slot is as good as none. */
 #include "table.h"
+#include "kit/fail.h"
 #include <string.h>
 
 loch_status lochi_budget_table_read(const budget_file *file, budget_table *table)
@@ -67,8 +68,8 @@ loch_status lochi_budget_table_enter(const budget_file *file, budget_table *tabl
     const size_t i = table_find_free(file, table);
     budget_slot entry = *slot;
     if (i == BUDGET_SLOTS)
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0, "budget \"%s\" has %d seats and members, and no room for more",
-                              table->head.name, BUDGET_SLOTS);
+        return LOCH_FAIL(LIMIT, "budget \"%s\" has %d seats and members, and no room for more", table->head.name,
+                         BUDGET_SLOTS);
     loch_status status = lochi_budget_file_mark(file, i, true);
     if (status != LOCH_OK) return status;
     entry.kind = BUDGET_SLOT_FREE;

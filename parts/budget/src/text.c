@@ -6,21 +6,6 @@
 
 #define TEXT_REST_BYTES 32 /* room for ", N more" */
 
-budget_size_text lochi_budget_text_size(uint64_t bytes)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    budget_size_text out;
-    size_t unit = 0;
-    double value = (double)bytes;
-    while (value >= 1024 && unit + 1 < sizeof units / sizeof *units) {
-        value /= 1024;
-        unit++;
-    }
-    const bool is_whole = value == (double)(uint64_t)value || value >= 100;
-    snprintf(out.text, sizeof out.text, is_whole ? "%.0f %s" : "%.1f %s", value, units[unit]);
-    return out;
-}
-
 /* Finds the member with the largest grant that is not `done`; BUDGET_SLOTS for none. */
 static size_t text_find_next(const budget_table *table, const bool *done)
 {
@@ -44,7 +29,7 @@ void lochi_budget_text_holders(const budget_table *table, char *text, size_t byt
         char one[128];
         const budget_slot *slot = &table->slots[i];
         const size_t add = (size_t)snprintf(one, sizeof one, "%s\"%.24s\" (pid %lld) %s", length ? ", " : "",
-                                            slot->name, (long long)slot->pid, BUDGET_SIZE(slot->granted));
+                                            slot->name, (long long)slot->pid, LOCHI_SIZE(slot->granted));
         if (length + add + TEXT_REST_BYTES > bytes) break;
         memcpy(text + length, one, add + 1);
         length += add;

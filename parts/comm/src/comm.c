@@ -6,6 +6,7 @@
 #include "place.h"
 #include "self.h"
 #include "state.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 
 #define COMM_TIMEOUT_NS ((uint64_t)30 * 1000 * 1000 * 1000)
@@ -17,22 +18,22 @@ const char *lochi_comm_nccl_driver = "cuda";
 static loch_status comm_check_options(const loch_comm_options *options)
 {
     if ((unsigned)options->kind > LOCH_COMM_SELF)
-        return COMM_FAIL(INVALID, "there is no kind %d of communicators", (int)options->kind);
+        return LOCH_FAIL(INVALID, "there is no kind %d of communicators", (int)options->kind);
     if ((unsigned)options->registration > LOCH_COMM_REGISTER_NOTHING)
-        return COMM_FAIL(INVALID, "there is no registration %d", (int)options->registration);
+        return LOCH_FAIL(INVALID, "there is no registration %d", (int)options->registration);
     if ((unsigned)options->check > LOCH_COMM_CHECK_OFF)
-        return COMM_FAIL(INVALID, "there is no check %d of calls", (int)options->check);
+        return LOCH_FAIL(INVALID, "there is no check %d of calls", (int)options->check);
     if (options->ranks < 0 || options->rank < 0 || (options->ranks ? options->rank >= options->ranks : options->rank))
-        return COMM_FAIL(INVALID, "rank %d of %d ranks is not valid", options->rank, options->ranks);
+        return LOCH_FAIL(INVALID, "rank %d of %d ranks is not valid", options->rank, options->ranks);
     if (options->id ? options->id_bytes != LOCH_COMM_ID_BYTES : options->id_bytes)
-        return COMM_FAIL(INVALID, "the id of a communicator has %zu bytes, and must have %d", options->id_bytes,
+        return LOCH_FAIL(INVALID, "the id of a communicator has %zu bytes, and must have %d", options->id_bytes,
                          LOCH_COMM_ID_BYTES);
     if (options->id && !options->ranks)
-        return COMM_FAIL(INVALID, "a communicator with an id needs the rank and the number of ranks in its options");
+        return LOCH_FAIL(INVALID, "a communicator with an id needs the rank and the number of ranks in its options");
     if (options->engine && options->seat.number >= loch_engine_count(options->engine))
-        return COMM_FAIL(INVALID, "the engine has no seat %u", options->seat.number);
+        return LOCH_FAIL(INVALID, "the engine has no seat %u", options->seat.number);
     if (options->engine && options->device && options->device != loch_engine_get_device(options->engine, options->seat))
-        return COMM_FAIL(INVALID, "the device of a communicator is not that of its seat: leave it out");
+        return LOCH_FAIL(INVALID, "the device of a communicator is not that of its seat: leave it out");
     return LOCH_OK;
 }
 
@@ -64,7 +65,7 @@ static loch_comm_kind comm_choose(const loch_comm *comm)
 /* Finds rank and ranks of the process in the options or in the variables of its launcher. MPI may still know better. */
 static loch_status comm_find_place(loch_comm *comm, const loch_comm_options *options, loch_comm_place *place)
 {
-    COMM_TRY(lochi_comm_place_read(place));
+    LOCH_RETURN(lochi_comm_place_read(place));
     if (options->ranks) {
         comm->rank = options->rank;
         comm->ranks = options->ranks;
@@ -78,7 +79,7 @@ static loch_status comm_find_place(loch_comm *comm, const loch_comm_options *opt
 static loch_status comm_create_self(loch_comm *comm)
 {
     if (comm->ranks > 1 || comm->seats > 1)
-        return COMM_FAIL(UNSUPPORTED,
+        return LOCH_FAIL(UNSUPPORTED,
                          "a communicator without MPI and NCCL has one rank, and there are %d ranks of %u "
                          "seats",
                          comm->ranks, comm->seats);
@@ -94,19 +95,19 @@ static loch_status comm_make(loch_comm *comm, const loch_comm_options *options)
     comm->registration = options->registration;
     comm->check = options->check;
     comm->seats = options->engine ? loch_engine_count(options->engine) : 1;
-    COMM_TRY(comm_take_device(comm, options));
-    COMM_TRY(comm_find_place(comm, options, &place));
+    LOCH_RETURN(comm_take_device(comm, options));
+    LOCH_RETURN(comm_find_place(comm, options, &place));
     comm->kind = options->kind == LOCH_COMM_AUTO ? comm_choose(comm) : options->kind;
     if (options->id && comm->kind != LOCH_COMM_NCCL)
-        return COMM_FAIL(INVALID, "an id is for communicators of NCCL, and this one has none below");
+        return LOCH_FAIL(INVALID, "an id is for communicators of NCCL, and this one has none below");
     comm->uses = calloc(COMM_USES_FIRST, sizeof *comm->uses);
-    if (!comm->uses) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
+    if (!comm->uses) return LOCH_FAIL(HOST_MEMORY, "no host memory for a communicator");
     comm->uses_capacity = COMM_USES_FIRST;
     switch (comm->kind) {
     case LOCH_COMM_MPI: return lochi_comm_mpi_create(comm);
     case LOCH_COMM_NCCL:
         if (!comm_is_on_cuda(comm))
-            return COMM_FAIL(UNSUPPORTED, "NCCL works on CUDA devices, and %.80s is not one: name one in the options",
+            return LOCH_FAIL(UNSUPPORTED, "NCCL works on CUDA devices, and %.80s is not one: name one in the options",
                              loch_device_get_name(comm->device));
         return lochi_comm_nccl_create(comm, options);
     default: return comm_create_self(comm);
@@ -115,14 +116,14 @@ static loch_status comm_make(loch_comm *comm, const loch_comm_options *options)
 
 loch_status loch_comm_create(const loch_comm_options *options, loch_comm **out)
 {
-    COMM_NOT_CANCELLED;
-    if (!out) return COMM_FAIL(INVALID, "the output pointer for the communicator is NULL");
+    LOCHI_NOT_CANCELLED;
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the communicator is NULL");
     *out = NULL;
     loch_comm_options own = {.size = sizeof own};
-    COMM_TRY(comm_read_options(options, &own, sizeof own));
-    COMM_TRY(comm_check_options(&own));
+    LOCH_RETURN(lochi_sized_read("the options of a communicator", options, &own, sizeof own));
+    LOCH_RETURN(comm_check_options(&own));
     loch_comm *comm = calloc(1, sizeof *comm);
-    if (!comm) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
+    if (!comm) return LOCH_FAIL(HOST_MEMORY, "no host memory for a communicator");
     pthread_mutex_init(&comm->failure_lock, NULL);
     lochi_comm_fork_watch();
     comm->epoch = lochi_comm_fork_epoch;
@@ -139,7 +140,7 @@ loch_status loch_comm_create(const loch_comm_options *options, loch_comm **out)
 
 void loch_comm_destroy(loch_comm *comm)
 {
-    COMM_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     if (!comm) return;
     const bool is_own = comm->epoch == lochi_comm_fork_epoch;
     if (comm->is_grouped && is_own) {
@@ -157,7 +158,7 @@ void loch_comm_destroy(loch_comm *comm)
 
 loch_status loch_comm_get_info(const loch_comm *comm, loch_comm_info *out)
 {
-    if (!comm) return COMM_FAIL(INVALID, "the communicator is NULL");
+    if (!comm) return LOCH_FAIL(INVALID, "the communicator is NULL");
     loch_comm_info info = {.size = sizeof info,
                            .kind = comm->kind,
                            .state = atomic_load_explicit(&comm->is_failed, memory_order_acquire) ? LOCH_COMM_FAILED

@@ -3,6 +3,7 @@
  * receiver has room for it. So neither waits for data that will never come. A chunk goes in place where the wire takes
  * the memory, and otherwise through a staging tensor; pages that are scattered are packed there. */
 #include "contents.h"
+#include "kit/fail.h"
 #include <string.h>
 
 #define CHUNK_BYTES ((size_t)64 << 20)
@@ -46,8 +47,7 @@ static loch_status contents_agree(handover_wire *wire, loch_status own, bool is_
     memcpy(theirs, other.bytes, sizeof theirs);
     if (theirs[0] != READY_MAGIC || theirs[1] >= LOCH_STATUS_COUNT) {
         wire->is_broken = true;
-        return loch_error_set(LOCH_E_IO, NULL, 0, "%s sent something else than the contents of a hand-over",
-                              wire->name);
+        return LOCH_FAIL(IO, "%s sent something else than the contents of a hand-over", wire->name);
     }
     if (theirs[1] == LOCH_OK) return LOCH_OK;
     return loch_error_set((loch_status)theirs[1], NULL, 0, "%s failed while contents were handed over: %s", wire->name,

@@ -9,7 +9,7 @@
 static loch_status cut_find_ranks(const loch_comm *comm, loch_comm_info *info)
 {
     *info = (loch_comm_info){.size = sizeof *info};
-    if (!comm) return COMM_FAIL(INVALID, "a cut needs a communicator");
+    if (!comm) return LOCH_FAIL(INVALID, "a cut needs a communicator");
     return loch_comm_get_info(comm, info);
 }
 
@@ -25,9 +25,9 @@ static loch_cut_part cut_part(int64_t elements, int rank, int ranks)
 loch_status loch_cut_get_part(const loch_comm *comm, int64_t elements, int rank, loch_cut_part *out)
 {
     loch_comm_info info;
-    COMM_TRY(cut_find_ranks(comm, &info));
-    if (elements < 0) return COMM_FAIL(INVALID, "%lld elements cannot be cut", (long long)elements);
-    if (rank < 0 || rank >= info.ranks) return COMM_FAIL(INVALID, "there is no rank %d of %d", rank, info.ranks);
+    LOCH_RETURN(cut_find_ranks(comm, &info));
+    if (elements < 0) return LOCH_FAIL(INVALID, "%lld elements cannot be cut", (long long)elements);
+    if (rank < 0 || rank >= info.ranks) return LOCH_FAIL(INVALID, "there is no rank %d of %d", rank, info.ranks);
     const loch_cut_part part = cut_part(elements, rank, info.ranks);
     return comm_write_result(&part, sizeof part, out, "a part of a cut");
 }
@@ -38,8 +38,8 @@ static loch_status cut_axis(const loch_tensor *tensor, int axis, int *out)
     const int dimensions = (int)loch_tensor_get_dimensions(tensor);
     *out = axis < 0 ? axis + dimensions : axis;
     if (tensor && *out >= 0 && *out < dimensions) return LOCH_OK;
-    return tensor ? COMM_FAIL(INVALID, "a tensor of %d dimensions cannot be cut along axis %d", dimensions, axis)
-                  : COMM_FAIL(INVALID, "a cut needs a tensor");
+    return tensor ? LOCH_FAIL(INVALID, "a tensor of %d dimensions cannot be cut along axis %d", dimensions, axis)
+                  : LOCH_FAIL(INVALID, "a cut needs a tensor");
 }
 
 static loch_status cut_view(loch_tensor *tensor, int axis, int rank, int ranks, loch_tensor **out)
@@ -52,10 +52,10 @@ loch_status loch_cut_slice(const loch_comm *comm, loch_tensor *tensor, int axis,
 {
     loch_comm_info info;
     int at;
-    if (!out) return COMM_FAIL(INVALID, "the output pointer for a part is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for a part is NULL");
     *out = NULL;
-    COMM_TRY(cut_find_ranks(comm, &info));
-    COMM_TRY(cut_axis(tensor, axis, &at));
+    LOCH_RETURN(cut_find_ranks(comm, &info));
+    LOCH_RETURN(cut_axis(tensor, axis, &at));
     return cut_view(tensor, at, info.rank, info.ranks, out);
 }
 
@@ -64,10 +64,10 @@ loch_status loch_cut_load(const loch_comm *comm, loch_tensor *from, int axis, co
 {
     loch_cut_load_options read = {.size = sizeof read};
     loch_tensor *view = NULL;
-    if (!out) return COMM_FAIL(INVALID, "the output pointer for a part is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the output pointer for a part is NULL");
     *out = NULL;
-    COMM_TRY(comm_read_options(options, &read, sizeof read));
-    COMM_TRY(loch_cut_slice(comm, from, axis, &view));
+    LOCH_RETURN(lochi_sized_read("the options of a communicator", options, &read, sizeof read));
+    LOCH_RETURN(loch_cut_slice(comm, from, axis, &view));
     const loch_dtype dtype = read.dtype == LOCH_DTYPE_NONE ? loch_tensor_get_dtype(from) : read.dtype;
     loch_status status =
         loch_tensor_create(dtype, loch_tensor_get_dimensions(view), loch_tensor_get_shape(view), read.memory, out);
@@ -95,19 +95,19 @@ static loch_status gather_check(const cut_gather *g)
 {
     const size_t dimensions = loch_tensor_get_dimensions(g->to);
     const loch_cut_part own = cut_part(loch_tensor_get_size(g->to, g->axis), g->rank, g->ranks);
-    if (!g->part) return COMM_FAIL(INVALID, "a gather needs the part of this rank");
+    if (!g->part) return LOCH_FAIL(INVALID, "a gather needs the part of this rank");
     if (loch_tensor_get_dtype(g->to) != loch_tensor_get_dtype(g->part))
-        return COMM_FAIL(INVALID, "a part of type %s cannot be gathered in a tensor of type %s",
+        return LOCH_FAIL(INVALID, "a part of type %s cannot be gathered in a tensor of type %s",
                          loch_dtype_name(loch_tensor_get_dtype(g->part)),
                          loch_dtype_name(loch_tensor_get_dtype(g->to)));
     bool is_same = dimensions == loch_tensor_get_dimensions(g->part);
     for (size_t i = 0; is_same && i < dimensions; i++)
         is_same = (int)i == g->axis || loch_tensor_get_shape(g->to)[i] == loch_tensor_get_shape(g->part)[i];
-    if (!is_same) return COMM_FAIL(INVALID, "a part has another shape than the whole beside the axis of the cut");
+    if (!is_same) return LOCH_FAIL(INVALID, "a part has another shape than the whole beside the axis of the cut");
     if (loch_tensor_get_size(g->part, g->axis) != own.count)
-        return COMM_FAIL(INVALID, "the part of rank %d of %d has %lld indices along axis %d, not %lld", g->rank,
+        return LOCH_FAIL(INVALID, "the part of rank %d of %d has %lld indices along axis %d, not %lld", g->rank,
                          g->ranks, (long long)own.count, g->axis, (long long)loch_tensor_get_size(g->part, g->axis));
-    if (!loch_tensor_is_contiguous(g->part)) return COMM_FAIL(INVALID, "a part that is gathered has to be contiguous");
+    if (!loch_tensor_is_contiguous(g->part)) return LOCH_FAIL(INVALID, "a part that is gathered has to be contiguous");
     return LOCH_OK;
 }
 
@@ -133,11 +133,11 @@ static loch_status gather_check_overlap(const cut_gather *g)
     gather_find_range(g->to, &to[0], &to[1]);
     gather_find_range(g->part, &part[0], &part[1]);
     if (part[0] >= to[1] || to[0] >= part[1]) return LOCH_OK;
-    COMM_TRY(cut_view(g->to, g->axis, g->rank, g->ranks, &place));
+    LOCH_RETURN(cut_view(g->to, g->axis, g->rank, g->ranks, &place));
     const bool is_in_place =
         loch_tensor_get_offset(place) == loch_tensor_get_offset(g->part) && loch_tensor_is_contiguous(place);
     loch_tensor_release(place);
-    return is_in_place ? LOCH_OK : COMM_FAIL(INVALID, "a part overlaps the whole elsewhere than at its place");
+    return is_in_place ? LOCH_OK : LOCH_FAIL(INVALID, "a part overlaps the whole elsewhere than at its place");
 }
 
 /* Returns whether equal parts lie behind each other in the whole. */
@@ -157,7 +157,7 @@ static loch_status gather_stage(cut_gather *g, const loch_tensor *shape_of, loch
     *out = NULL;
     if (!g->stage) {
         loch_tensor *largest;
-        COMM_TRY(cut_view(g->to, g->axis, 0, g->ranks, &largest));
+        LOCH_RETURN(cut_view(g->to, g->axis, 0, g->ranks, &largest));
         const loch_status status = loch_tensor_create(loch_tensor_get_dtype(g->to), loch_tensor_get_dimensions(largest),
                                                       loch_tensor_get_shape(largest), &options, &g->stage);
         loch_tensor_release(largest);
@@ -172,8 +172,8 @@ static loch_status gather_place(const cut_gather *g, loch_tensor *place, loch_te
 {
     const loch_tensor_copy_options options = {.size = sizeof options, .stream = g->stream};
     void *there, *here;
-    COMM_TRY(loch_tensor_get_address(place, &there));
-    COMM_TRY(loch_tensor_get_address(from, &here));
+    LOCH_RETURN(loch_tensor_get_address(place, &there));
+    LOCH_RETURN(loch_tensor_get_address(from, &here));
     return there == here ? LOCH_OK : loch_tensor_copy(place, from, &options);
 }
 
@@ -181,7 +181,7 @@ static loch_status gather_place(const cut_gather *g, loch_tensor *place, loch_te
 static loch_status gather_one(cut_gather *g, int root)
 {
     loch_tensor *place, *carrier = NULL;
-    COMM_TRY(cut_view(g->to, g->axis, root, g->ranks, &place));
+    LOCH_RETURN(cut_view(g->to, g->axis, root, g->ranks, &place));
     loch_status status = LOCH_OK;
     if (loch_tensor_get_elements(place)) {
         if (root == g->rank)
@@ -202,13 +202,13 @@ loch_status loch_cut_gather(loch_comm *comm, loch_tensor *to, loch_tensor *part,
 {
     loch_comm_info info;
     cut_gather g = {.comm = comm, .to = to, .part = part, .stream = stream};
-    COMM_TRY(cut_find_ranks(comm, &info));
-    COMM_TRY(cut_axis(to, axis, &g.axis));
+    LOCH_RETURN(cut_find_ranks(comm, &info));
+    LOCH_RETURN(cut_axis(to, axis, &g.axis));
     g.rank = info.rank;
     g.ranks = info.ranks;
-    COMM_TRY(gather_check(&g));
+    LOCH_RETURN(gather_check(&g));
     if (!loch_tensor_get_elements(to)) return LOCH_OK;
-    COMM_TRY(gather_check_overlap(&g));
+    LOCH_RETURN(gather_check_overlap(&g));
     if (gather_is_plain(&g)) return loch_comm_all_gather(comm, to, part, stream);
     loch_status status = LOCH_OK;
     for (int root = 0; root < g.ranks && status == LOCH_OK; root++)

@@ -2,6 +2,7 @@
 /* The failure of a communicator. Any thread may report one, and the first one stays. The child of a fork has no
  * communicators: connections and threads belong to its parent. */
 #include "state.h"
+#include "kit/fail.h"
 
 unsigned lochi_comm_fork_epoch;
 
@@ -42,7 +43,7 @@ loch_status lochi_comm_failure_set(loch_comm *comm, loch_status status)
 loch_status lochi_comm_failure_get(loch_comm *comm)
 {
     if (comm->epoch != lochi_comm_fork_epoch)
-        return COMM_FAIL(FORKED, "the communicator was created before a fork: the child can only destroy it");
+        return LOCH_FAIL(FORKED, "the communicator was created before a fork: the child can only destroy it");
     if (!atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return LOCH_OK;
     return lochi_comm_error_restore(&comm->failure);
 }

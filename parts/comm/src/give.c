@@ -23,20 +23,18 @@ static loch_status give_check_options(const give *given)
 {
     const loch_handover_send_options *options = &given->options;
     if ((unsigned)options->way > LOCH_HANDOVER_COPIED)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "there is no way %u of a hand-over", (unsigned)options->way);
+        return LOCH_FAIL(INVALID, "there is no way %u of a hand-over", (unsigned)options->way);
     if (options->note_bytes && !options->note)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a note of %zu bytes has no address", options->note_bytes);
+        return LOCH_FAIL(INVALID, "a note of %zu bytes has no address", options->note_bytes);
     if (options->note_bytes > LOCH_HANDOVER_NOTE_MAX)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a note of %zu bytes is longer than %zu", options->note_bytes,
-                              LOCH_HANDOVER_NOTE_MAX);
+        return LOCH_FAIL(INVALID, "a note of %zu bytes is longer than %zu", options->note_bytes,
+                         LOCH_HANDOVER_NOTE_MAX);
     if (!options->pages != !options->pages_count || !options->pages != !options->page_bytes)
-        return loch_error_set(
-            LOCH_E_INVALID, NULL, 0,
-            "pages to hand over need their numbers, their count and their size: %zu pages of %zu bytes",
-            options->pages_count, options->page_bytes);
+        return LOCH_FAIL(INVALID,
+                         "pages to hand over need their numbers, their count and their size: %zu pages of %zu bytes",
+                         options->pages_count, options->page_bytes);
     if (options->pages_count > OFFER_PAGES_MAX)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "%zu pages are more than %zu", options->pages_count,
-                              OFFER_PAGES_MAX);
+        return LOCH_FAIL(INVALID, "%zu pages are more than %zu", options->pages_count, OFFER_PAGES_MAX);
     return LOCH_OK;
 }
 
@@ -48,22 +46,21 @@ static loch_status give_check_pages(const give *given)
         if (loch_buffer_get_bytes(given->buffers[i]) < bytes) bytes = loch_buffer_get_bytes(given->buffers[i]);
     for (size_t i = 0; i < options->pages_count; i++)
         if (options->pages[i] >= bytes / options->page_bytes)
-            return loch_error_set(LOCH_E_OUT_OF_RANGE, NULL, 0,
-                                  "page %zu of %zu bytes lies beyond a buffer, which has %zu bytes", options->pages[i],
-                                  options->page_bytes, bytes);
+            return LOCH_FAIL(OUT_OF_RANGE, "page %zu of %zu bytes lies beyond a buffer, which has %zu bytes",
+                             options->pages[i], options->page_bytes, bytes);
     if (options->pages_count && options->page_bytes > SIZE_MAX / 2 / options->pages_count / given->count)
-        return loch_error_set(LOCH_E_OVERFLOW, NULL, 0, "%zu pages of %zu bytes do not fit the address space",
-                              options->pages_count, options->page_bytes);
+        return LOCH_FAIL(OVERFLOW, "%zu pages of %zu bytes do not fit the address space", options->pages_count,
+                         options->page_bytes);
     return LOCH_OK;
 }
 
 static loch_status give_check(const give *given)
 {
     if (!given->buffers || !given->count || given->count > OFFER_BUFFERS_MAX)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_handover_send needs 1 to %zu buffers, not %zu",
-                              OFFER_BUFFERS_MAX, given->buffers ? given->count : 0);
+        return LOCH_FAIL(INVALID, "loch_handover_send needs 1 to %zu buffers, not %zu", OFFER_BUFFERS_MAX,
+                         given->buffers ? given->count : 0);
     for (size_t i = 0; i < given->count; i++)
-        if (!given->buffers[i]) return loch_error_set(LOCH_E_INVALID, NULL, 0, "buffer %zu of a hand-over is NULL", i);
+        if (!given->buffers[i]) return LOCH_FAIL(INVALID, "buffer %zu of a hand-over is NULL", i);
     const loch_status status = give_check_options(given);
     return status == LOCH_OK ? give_check_pages(given) : status;
 }
@@ -229,11 +226,11 @@ loch_status loch_handover_send(const loch_handover_peer *peer, loch_buffer *cons
     handover_wire wire;
     loch_handover *handover = NULL;
     if (out) *out = NULL;
-    loch_status status = lochi_comm_handover_read_options(options, &given.options, sizeof given.options);
+    loch_status status = lochi_sized_read("the options of a hand-over", options, &given.options, sizeof given.options);
     if (status == LOCH_OK) status = give_check(&given);
     if (status == LOCH_OK) status = lochi_comm_handover_wire_open(peer, given.options.timeout_ns, &wire);
     if (status != LOCH_OK) return status;
-    COMM_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     status = give_offer(&given, &wire, &handover);
     if (status == LOCH_OK) status = give_settle(&given, &wire, handover);
     if (status == LOCH_OK && out) {

@@ -1,19 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* What is left of a hand-over: references on buffers at the receiver, parcels at the giver. */
 #include "handover.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 #include <string.h>
-
-loch_status lochi_comm_handover_read_options(const void *given, void *out, size_t bytes)
-{
-    if (!given) return LOCH_OK;
-    const size_t size = *(const size_t *)given;
-    if (size < sizeof size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "the size member of the options of a hand-over is not set");
-    memcpy(out, given, size < bytes ? size : bytes);
-    memcpy(out, &bytes, sizeof bytes);
-    return LOCH_OK;
-}
 
 static loch_status handover_create(handover_offer *offer, bool is_giver, loch_handover **out)
 {
@@ -34,7 +24,7 @@ static loch_status handover_create(handover_offer *offer, bool is_giver, loch_ha
     free(handover);
     free(places);
     lochi_comm_handover_offer_clear(offer);
-    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a hand-over");
+    return LOCH_FAIL(HOST_MEMORY, "no host memory for a hand-over");
 }
 
 loch_status lochi_comm_handover_create_for_giver(handover_offer *offer, loch_handover **out)
@@ -75,8 +65,7 @@ static size_t handover_count_held(const loch_handover *handover)
 loch_status loch_handover_get_info(const loch_handover *handover, loch_handover_info *out)
 {
     if (!handover || !out || out->size < sizeof out->size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                              "loch_handover_get_info needs a hand-over, and a struct whose size is set");
+        return LOCH_FAIL(INVALID, "loch_handover_get_info needs a hand-over, and a struct whose size is set");
     const handover_offer *offer = &handover->offer;
     const bool is_receiver = handover->buffers != NULL;
     const loch_handover_info info = {.size = out->size,

@@ -18,7 +18,4 @@ struct loch_handover {
 loch_status lochi_comm_handover_create_for_giver(handover_offer *offer, loch_handover **out);
 loch_status lochi_comm_handover_create_for_receiver(handover_offer *offer, loch_handover **out);
 
-/* Copies a caller's struct of options, which may be older and shorter, over `out`, which has defaults. */
-loch_status lochi_comm_handover_read_options(const void *given, void *out, size_t bytes);
-
 #endif

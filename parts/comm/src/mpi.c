@@ -3,17 +3,18 @@
  * done by the calling thread, after it has waited for the stream. */
 #include "mpi.h"
 #include "mpi_agree.h"
+#include "kit/fail.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 #define MPI_TRY(mpi_, name, ...)                                                                                       \
-    COMM_TRY(lochi_comm_mpi_status((mpi_)->library, (mpi_)->library->name(__VA_ARGS__), #name))
+    LOCH_RETURN(lochi_comm_mpi_status((mpi_)->library, (mpi_)->library->name(__VA_ARGS__), #name))
 
 static loch_status mpi_accept(loch_comm *comm, const loch_tensor *tensor, const char *what)
 {
     loch_device *device = loch_tensor_get_device(tensor);
     if (!loch_tensor_is_on_host(tensor))
-        return COMM_FAIL(INVALID, "the tensor '%s' of a collective is on %.80s, and MPI moves memory of the host", what,
+        return LOCH_FAIL(INVALID, "the tensor '%s' of a collective is on %.80s, and MPI moves memory of the host", what,
                          loch_device_get_name(device));
     if (device == comm->device || !loch_device_can(device, LOCH_CAN_ASYNC)) return LOCH_OK;
     return loch_stream_sync(loch_stream_get_default(device)); /* pinned memory: its device may still write it */
@@ -23,9 +24,9 @@ static loch_status mpi_can_reduce(const loch_comm *comm, loch_dtype dtype, loch_
 {
     const comm_mpi *mpi = comm->below;
     if (!mpi->library->ops[op])
-        return COMM_FAIL(UNSUPPORTED, "%s has no average: divide a sum by the number of ranks", mpi->library->name);
+        return LOCH_FAIL(UNSUPPORTED, "%s has no average: divide a sum by the number of ranks", mpi->library->name);
     if (!mpi->library->types[dtype])
-        return COMM_FAIL(UNSUPPORTED, "%s does not reduce %s: convert it to f32 first", mpi->library->name,
+        return LOCH_FAIL(UNSUPPORTED, "%s does not reduce %s: convert it to f32 first", mpi->library->name,
                          loch_dtype_name(dtype));
     return LOCH_OK;
 }
@@ -36,8 +37,8 @@ static loch_status mpi_prepare(loch_comm *comm, loch_stream *stream)
     (void)comm;
     if (!loch_device_can(loch_stream_get_device(stream), LOCH_CAN_ASYNC)) return LOCH_OK;
     loch_capture_info capture = {.size = sizeof capture};
-    COMM_TRY(loch_stream_query_capture(stream, &capture));
-    if (capture.active) return COMM_FAIL(UNSUPPORTED, "a call of MPI cannot be captured into a graph");
+    LOCH_RETURN(loch_stream_query_capture(stream, &capture));
+    if (capture.active) return LOCH_FAIL(UNSUPPORTED, "a call of MPI cannot be captured into a graph");
     return loch_stream_sync(stream);
 }
 
@@ -89,7 +90,7 @@ static loch_status mpi_sync(loch_comm *comm, loch_stream *stream)
 static loch_status mpi_window(loch_comm *comm, loch_buffer *buffer)
 {
     (void)comm, (void)buffer;
-    return COMM_FAIL(UNSUPPORTED, "a communicator of MPI has no windows");
+    return LOCH_FAIL(UNSUPPORTED, "a communicator of MPI has no windows");
 }
 
 static void mpi_describe(const loch_comm *comm, loch_comm_info *out)
@@ -142,7 +143,7 @@ static loch_status mpi_read_local(loch_comm *comm, const comm_mpi *mpi)
 static loch_status mpi_duplicate(const comm_mpi_library *library, mpi_handle *out)
 {
     *out = 0;
-    COMM_TRY(lochi_comm_mpi_status(library, library->MPI_Comm_dup(library->world, out), "MPI_Comm_dup"));
+    LOCH_RETURN(lochi_comm_mpi_status(library, library->MPI_Comm_dup(library->world, out), "MPI_Comm_dup"));
     return lochi_comm_mpi_status(library, library->MPI_Comm_set_errhandler(*out, library->errors_return),
                                  "MPI_Comm_set_errhandler");
 }
@@ -150,28 +151,28 @@ static loch_status mpi_duplicate(const comm_mpi_library *library, mpi_handle *ou
 loch_status lochi_comm_mpi_create(loch_comm *comm)
 {
     if (comm->seats > 1)
-        return COMM_FAIL(UNSUPPORTED, "MPI has one rank for each process, and the engine has %u seats", comm->seats);
+        return LOCH_FAIL(UNSUPPORTED, "MPI has one rank for each process, and the engine has %u seats", comm->seats);
     comm_mpi *mpi = calloc(1, sizeof *mpi);
-    if (!mpi) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
+    if (!mpi) return LOCH_FAIL(HOST_MEMORY, "no host memory for a communicator");
     comm->engine = &mpi_engine;
     comm->below = mpi;
-    COMM_TRY(lochi_comm_mpi_load(&mpi->library));
-    COMM_TRY(lochi_comm_mpi_begin(mpi->library));
+    LOCH_RETURN(lochi_comm_mpi_load(&mpi->library));
+    LOCH_RETURN(lochi_comm_mpi_begin(mpi->library));
     mpi->is_begun = true;
-    COMM_TRY(mpi_duplicate(mpi->library, &mpi->comm));
+    LOCH_RETURN(mpi_duplicate(mpi->library, &mpi->comm));
     mpi->has_comm = true;
     int rank, ranks;
     MPI_TRY(mpi, MPI_Comm_rank, mpi->comm, &rank);
     MPI_TRY(mpi, MPI_Comm_size, mpi->comm, &ranks);
     if (comm->ranks && (ranks != comm->ranks || rank != comm->rank))
-        return COMM_FAIL(UNSUPPORTED,
+        return LOCH_FAIL(UNSUPPORTED,
                          "this is rank %d of %d for MPI, and not rank %d of %d: start the job by mpirun or srun", rank,
                          ranks, comm->rank, comm->ranks);
     comm->rank = comm->process_rank = rank;
     comm->ranks = ranks;
     comm->name = mpi->library->name;
     memcpy(comm->version, mpi->library->version, sizeof comm->version);
-    COMM_TRY(mpi_read_local(comm, mpi));
+    LOCH_RETURN(mpi_read_local(comm, mpi));
     return lochi_comm_mpi_agree_begin(comm);
 }
 
@@ -179,8 +180,8 @@ loch_status lochi_comm_mpi_share_id(void *id, size_t bytes, int root, int *rank,
 {
     const comm_mpi_library *library;
     mpi_handle comm;
-    COMM_TRY(lochi_comm_mpi_load(&library));
-    COMM_TRY(lochi_comm_mpi_begin(library));
+    LOCH_RETURN(lochi_comm_mpi_load(&library));
+    LOCH_RETURN(lochi_comm_mpi_begin(library));
     loch_status status = mpi_duplicate(library, &comm);
     if (status == LOCH_OK) {
         status = lochi_comm_mpi_status(library, library->MPI_Comm_rank(comm, rank), "MPI_Comm_rank");

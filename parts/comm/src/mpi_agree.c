@@ -5,6 +5,7 @@
  * all, to name two that differ. Nothing has moved then, and the communicator goes on working. A rank that has refused
  * the arguments of its call tells that in place of its words, so that no rank waits for it. */
 #include "mpi_agree.h"
+#include "kit/fail.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +15,7 @@
 
 enum { AGREE_BARRIER = COMM_RECEIVE + 1, AGREE_REFUSED }; /* beside comm_verb */
 
-#define MPI_TRY(name, ...) COMM_TRY(lochi_comm_mpi_status(mpi->library, mpi->library->name(__VA_ARGS__), #name))
+#define MPI_TRY(name, ...) LOCH_RETURN(lochi_comm_mpi_status(mpi->library, mpi->library->name(__VA_ARGS__), #name))
 
 /* --- the words of a call --- */
 
@@ -75,7 +76,7 @@ static loch_status agree_tell(const loch_comm *comm, const comm_mpi *mpi, const 
         rank++;
     agree_print(mpi->words, first, sizeof first);
     agree_print(mpi->words + (size_t)rank * AGREE_WORDS, other, sizeof other);
-    return COMM_FAIL(INVALID, "rank 0 %s, and rank %d %s: nothing was moved", first, rank, other);
+    return LOCH_FAIL(INVALID, "rank 0 %s, and rank %d %s: nothing was moved", first, rank, other);
 }
 
 /* Compares the counts of an all-to-all between each two ranks. The highest rank that expects another count than one is
@@ -98,7 +99,7 @@ static loch_status agree_counts(const loch_comm *comm, const comm_mpi *mpi, cons
             mpi->library->ops[LOCH_COMM_MAX], mpi->comm);
     if (!finder) return LOCH_OK;
     MPI_TRY(MPI_Bcast, pair, (int)sizeof pair, mpi->library->byte, (int)finder - 1, mpi->comm);
-    return COMM_FAIL(INVALID, "rank %llu sends %llu elements to rank %llu, which expects %llu: nothing was moved",
+    return LOCH_FAIL(INVALID, "rank %llu sends %llu elements to rank %llu, which expects %llu: nothing was moved",
                      (unsigned long long)pair[0], (unsigned long long)pair[1], (unsigned long long)finder - 1,
                      (unsigned long long)pair[2]);
 }
@@ -136,9 +137,9 @@ loch_status lochi_comm_mpi_agree_compare(const loch_comm *comm, comm_verb verb, 
     if (own == other && own != MPI_AGREE_REFUSED) return LOCH_OK;
     const int from = verb == COMM_SEND ? comm->rank : peer, to = verb == COMM_SEND ? peer : comm->rank;
     if (own == MPI_AGREE_REFUSED || other == MPI_AGREE_REFUSED)
-        return COMM_FAIL(INVALID, "rank %d has refused its call: no message went from rank %d to rank %d",
+        return LOCH_FAIL(INVALID, "rank %d has refused its call: no message went from rank %d to rank %d",
                          own == MPI_AGREE_REFUSED ? comm->rank : peer, from, to);
-    return COMM_FAIL(INVALID, "rank %d sends %llu bytes to rank %d, which receives %llu: nothing was moved", from,
+    return LOCH_FAIL(INVALID, "rank %d sends %llu bytes to rank %d, which receives %llu: nothing was moved", from,
                      (unsigned long long)(verb == COMM_SEND ? own : other), to,
                      (unsigned long long)(verb == COMM_SEND ? other : own));
 }
@@ -168,7 +169,7 @@ static loch_status agree_read(const loch_comm *comm, bool *out)
     if (comm->check != LOCH_COMM_CHECK_AUTO || !text || !*text) return LOCH_OK;
     *out = strcmp(text, "on") == 0;
     if (*out || strcmp(text, "off") == 0) return LOCH_OK;
-    return COMM_FAIL(INVALID, "%s is \"%.40s\", and must be \"on\" or \"off\"", AGREE_ENVIRONMENT, text);
+    return LOCH_FAIL(INVALID, "%s is \"%.40s\", and must be \"on\" or \"off\"", AGREE_ENVIRONMENT, text);
 }
 
 loch_status lochi_comm_mpi_agree_begin(loch_comm *comm)
@@ -176,8 +177,8 @@ loch_status lochi_comm_mpi_agree_begin(loch_comm *comm)
     comm_mpi *mpi = comm->below;
     bool is_checked = false;
     mpi->words = calloc((size_t)comm->ranks * AGREE_WORDS, sizeof *mpi->words);
-    if (!mpi->words) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
-    COMM_TRY(agree_read(comm, &is_checked));
+    if (!mpi->words) return LOCH_FAIL(HOST_MEMORY, "no host memory for a communicator");
+    LOCH_RETURN(agree_read(comm, &is_checked));
     uint8_t all = is_checked;
     MPI_TRY(MPI_Allreduce, mpi->library->in_place, &all, 1, mpi->library->types[LOCH_U8],
             mpi->library->ops[LOCH_COMM_MIN], mpi->comm);

@@ -4,11 +4,12 @@
  * and an all-to-all as messages. All ranks have the same sizes (mpi_agree.c), so all choose the same way. An all-to-all
  * with counts of its own is always done by messages: ranks do not know each other's counts. */
 #include "mpi.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 
 size_t lochi_comm_mpi_piece = (size_t)1 << 30;
 
-#define MPI_TRY(name, ...) COMM_TRY(lochi_comm_mpi_status(mpi->library, mpi->library->name(__VA_ARGS__), #name))
+#define MPI_TRY(name, ...) LOCH_RETURN(lochi_comm_mpi_status(mpi->library, mpi->library->name(__VA_ARGS__), #name))
 
 static size_t calls_least(size_t a, size_t b)
 {
@@ -39,7 +40,7 @@ static loch_status calls_reduce_at_root(const comm_mpi *mpi, const comm_call *ca
     void *copy = NULL;
     if (to == from && root != 0 && mpi->library->has_root_bug) {
         copy = malloc(count * call->bytes);
-        if (!copy) return COMM_FAIL(HOST_MEMORY, "no host memory for a reduction of %zu elements", count);
+        if (!copy) return LOCH_FAIL(HOST_MEMORY, "no host memory for a reduction of %zu elements", count);
         own = memcpy(copy, from, count * call->bytes);
     }
     const loch_status status =
@@ -59,7 +60,7 @@ static loch_status calls_reduce_to(const comm_mpi *mpi, const comm_call *call, c
         const size_t piece = calls_least(call->count - done, lochi_comm_mpi_piece);
         const char *own = from + done * call->bytes;
         if (is_root)
-            COMM_TRY(calls_reduce_at_root(mpi, call, own, to + done * call->bytes, piece, root));
+            LOCH_RETURN(calls_reduce_at_root(mpi, call, own, to + done * call->bytes, piece, root));
         else
             MPI_TRY(MPI_Reduce, own, NULL, (int)piece, mpi->library->types[call->dtype], mpi->library->ops[call->op],
                     root, mpi->comm);
@@ -73,7 +74,7 @@ static loch_status calls_reduce_parts(const loch_comm *comm, const comm_mpi *mpi
 {
     for (int rank = 0; rank < comm->ranks; rank++) {
         const char *part = (const char *)call->from + (size_t)rank * call->count * call->bytes;
-        COMM_TRY(calls_reduce_to(mpi, call, part, call->to, rank, rank == comm->rank));
+        LOCH_RETURN(calls_reduce_to(mpi, call, part, call->to, rank, rank == comm->rank));
     }
     return LOCH_OK;
 }
@@ -112,7 +113,7 @@ static loch_status calls_all_gather(const loch_comm *comm, const comm_mpi *mpi, 
     }
     if (own != call->from) memcpy(own, call->from, bytes);
     for (int rank = 0; rank < comm->ranks; rank++)
-        COMM_TRY(calls_broadcast(mpi, (char *)call->to + (size_t)rank * bytes, bytes, rank));
+        LOCH_RETURN(calls_broadcast(mpi, (char *)call->to + (size_t)rank * bytes, bytes, rank));
     return LOCH_OK;
 }
 
@@ -139,7 +140,7 @@ static loch_status calls_start_parts(const loch_comm *comm, comm_mpi *mpi, const
         const int rank = (comm->rank + i) % comm->ranks;
         const calls_part part = calls_part_of(call, is_send ? call->from_counts : call->to_counts,
                                               is_send ? call->from_offsets : call->to_offsets, rank);
-        COMM_TRY(lochi_comm_mpi_start(mpi, verb, base + part.offset, part.bytes, rank, MPI_TAG_ALL_TO_ALL));
+        LOCH_RETURN(lochi_comm_mpi_start(mpi, verb, base + part.offset, part.bytes, rank, MPI_TAG_ALL_TO_ALL));
     }
     return LOCH_OK;
 }
@@ -147,8 +148,8 @@ static loch_status calls_start_parts(const loch_comm *comm, comm_mpi *mpi, const
 /* Exchanges all parts by messages, all under way at the same time. Receives that probe come last: they wait. */
 static loch_status calls_exchange(const loch_comm *comm, comm_mpi *mpi, const comm_call *call)
 {
-    COMM_TRY(calls_start_parts(comm, mpi, call, mpi->is_checked ? COMM_RECEIVE : COMM_SEND));
-    COMM_TRY(calls_start_parts(comm, mpi, call, mpi->is_checked ? COMM_SEND : COMM_RECEIVE));
+    LOCH_RETURN(calls_start_parts(comm, mpi, call, mpi->is_checked ? COMM_RECEIVE : COMM_SEND));
+    LOCH_RETURN(calls_start_parts(comm, mpi, call, mpi->is_checked ? COMM_SEND : COMM_RECEIVE));
     return lochi_comm_mpi_wait(mpi);
 }
 
@@ -176,7 +177,7 @@ static loch_status calls_do(const loch_comm *comm, comm_mpi *mpi, const comm_cal
     case COMM_SEND: return comm->is_grouped ? LOCH_OK : lochi_comm_mpi_send(mpi, call); /* a group's begin at its end */
     case COMM_RECEIVE: return comm->is_grouped ? LOCH_OK : lochi_comm_mpi_receive(mpi, call);
     }
-    return COMM_FAIL(INVALID, "there is no collective %d", (int)call->verb);
+    return LOCH_FAIL(INVALID, "there is no collective %d", (int)call->verb);
 }
 
 loch_status lochi_comm_mpi_run(loch_comm *comm, const comm_call *call)

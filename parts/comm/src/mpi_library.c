@@ -5,6 +5,7 @@
  * order if all communicators are destroyed, and otherwise not at all, so that the launcher sees a process that ended in
  * disorder and ends the job. */
 #include "mpi_library.h"
+#include "kit/fail.h"
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -59,13 +60,13 @@ static loch_status mpi_open_named(const char *text, void **out)
         if (strcmp(text, mpi_brands[brand].word) == 0) {
             *out = mpi_open_brand((mpi_brand)brand, 0);
             if (*out) return LOCH_OK;
-            return COMM_FAIL(UNSUPPORTED, "%s is %s, and its library %s is not installed", MPI_ENVIRONMENT, text,
+            return LOCH_FAIL(UNSUPPORTED, "%s is %s, and its library %s is not installed", MPI_ENVIRONMENT, text,
                              mpi_brands[brand].files[0]);
         }
     *out = dlopen(text, RTLD_NOW | RTLD_GLOBAL);
     if (*out) return LOCH_OK;
     const char *reason = dlerror();
-    return COMM_FAIL(UNSUPPORTED, "MPI does not load from the file that %s names: %.150s", MPI_ENVIRONMENT,
+    return LOCH_FAIL(UNSUPPORTED, "MPI does not load from the file that %s names: %.150s", MPI_ENVIRONMENT,
                      reason ? reason : text);
 }
 
@@ -80,7 +81,7 @@ static loch_status mpi_open(void **out)
     *out = mpi_open_brand(is_mpich_first ? MPI_MPICH : MPI_OPEN_MPI, 0);
     if (!*out) *out = mpi_open_brand(is_mpich_first ? MPI_OPEN_MPI : MPI_MPICH, 0);
     if (*out) return LOCH_OK;
-    return COMM_FAIL(UNSUPPORTED,
+    return LOCH_FAIL(UNSUPPORTED,
                      "neither Open MPI (libmpi.so.40) nor MPICH (libmpich.so.12) is installed; %s names "
                      "another file",
                      MPI_ENVIRONMENT);
@@ -161,7 +162,7 @@ static loch_status mpi_read(void *handle, comm_mpi_library *library)
     void *address;
 #define MPI_FIND(name, parameters)                                                                                     \
     address = dlsym(handle, #name);                                                                                    \
-    if (!address) return COMM_FAIL(UNSUPPORTED, "the MPI library of this process has no function %s", #name);          \
+    if (!address) return LOCH_FAIL(UNSUPPORTED, "the MPI library of this process has no function %s", #name);          \
     memcpy(&library->name, &address, sizeof address);
     COMM_MPI_CALLS(MPI_FIND)
 #undef MPI_FIND
@@ -171,9 +172,9 @@ static loch_status mpi_read(void *handle, comm_mpi_library *library)
     if (strncmp(text, "Open MPI", 8) == 0) {
         library->name = "Open MPI";
         if (!mpi_read_open_mpi(handle, library))
-            return COMM_FAIL(UNSUPPORTED, "the library of %.60s lacks objects that programs link with", text);
+            return LOCH_FAIL(UNSUPPORTED, "the library of %.60s lacks objects that programs link with", text);
     } else if (dlsym(handle, "ompi_mpi_comm_world")) {
-        return COMM_FAIL(UNSUPPORTED, "the MPI library \"%.60s\" is not known: Open MPI and MPICH are", text);
+        return LOCH_FAIL(UNSUPPORTED, "the MPI library \"%.60s\" is not known: Open MPI and MPICH are", text);
     } else {
         library->name = "MPICH";
         mpi_read_mpich(library);
@@ -241,11 +242,11 @@ static loch_status mpi_start(const comm_mpi_library *library)
 {
     int is_begun = 0, is_ended = 0, provided;
     library->MPI_Finalized(&is_ended);
-    if (is_ended) return COMM_FAIL(UNSUPPORTED, "MPI has ended in this process, and it cannot be started again");
+    if (is_ended) return LOCH_FAIL(UNSUPPORTED, "MPI has ended in this process, and it cannot be started again");
     library->MPI_Initialized(&is_begun);
     if (is_begun) return LOCH_OK;
-    COMM_TRY(lochi_comm_mpi_status(library, library->MPI_Init_thread(NULL, NULL, MPI_WORD_THREAD_MULTIPLE, &provided),
-                                   "MPI_Init_thread"));
+    LOCH_RETURN(lochi_comm_mpi_status(
+        library, library->MPI_Init_thread(NULL, NULL, MPI_WORD_THREAD_MULTIPLE, &provided), "MPI_Init_thread"));
     mpi_started_by = getpid();
     atexit(mpi_exit);
     return LOCH_OK;

@@ -4,9 +4,10 @@
  * probes: it reads the size of a message before it gives MPI the memory, because Open MPI 4.1 copies a long message
  * whole, beyond the end of a shorter tensor. */
 #include "mpi_agree.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 
-#define MPI_TRY(name, ...) COMM_TRY(lochi_comm_mpi_status(mpi->library, mpi->library->name(__VA_ARGS__), #name))
+#define MPI_TRY(name, ...) LOCH_RETURN(lochi_comm_mpi_status(mpi->library, mpi->library->name(__VA_ARGS__), #name))
 
 /* --- requests --- */
 
@@ -40,7 +41,7 @@ static mpi_handle *messages_request(comm_mpi *mpi)
 static loch_status messages_begin(comm_mpi *mpi, comm_verb verb, void *data, size_t bytes, int peer, int tag)
 {
     mpi_handle *request = messages_request(mpi);
-    if (!request) return COMM_FAIL(HOST_MEMORY, "no host memory for a message of %zu bytes", bytes);
+    if (!request) return LOCH_FAIL(HOST_MEMORY, "no host memory for a message of %zu bytes", bytes);
     if (verb == COMM_SEND)
         MPI_TRY(MPI_Isend, data, (int)bytes, mpi->library->byte, peer, tag, mpi->comm, request);
     else
@@ -58,7 +59,7 @@ static loch_status messages_probe(const comm_mpi *mpi, size_t bytes, int peer, i
     MPI_TRY(MPI_Probe, peer, tag, mpi->comm, &status);
     MPI_TRY(MPI_Get_count, &status, mpi->library->byte, &count);
     if ((size_t)count == bytes) return LOCH_OK;
-    return COMM_FAIL(INVALID, "a message of rank %d has %d bytes, and the call receives %zu: nothing was received",
+    return LOCH_FAIL(INVALID, "a message of rank %d has %d bytes, and the call receives %zu: nothing was received",
                      peer, count, bytes);
 }
 
@@ -66,8 +67,8 @@ loch_status lochi_comm_mpi_start(comm_mpi *mpi, comm_verb verb, void *data, size
 {
     for (size_t done = 0; done < bytes;) {
         const size_t left = bytes - done, piece = left < lochi_comm_mpi_piece ? left : lochi_comm_mpi_piece;
-        if (verb == COMM_RECEIVE) COMM_TRY(messages_probe(mpi, piece, peer, tag));
-        COMM_TRY(messages_begin(mpi, verb, (char *)data + done, piece, peer, tag));
+        if (verb == COMM_RECEIVE) LOCH_RETURN(messages_probe(mpi, piece, peer, tag));
+        LOCH_RETURN(messages_begin(mpi, verb, (char *)data + done, piece, peer, tag));
         done += piece;
     }
     return LOCH_OK;
@@ -92,7 +93,7 @@ loch_status lochi_comm_mpi_receive(const comm_mpi *mpi, const comm_call *call)
     const size_t bytes = call->count * call->bytes;
     for (size_t done = 0; done < bytes;) {
         const size_t left = bytes - done, piece = left < lochi_comm_mpi_piece ? left : lochi_comm_mpi_piece;
-        COMM_TRY(messages_probe(mpi, piece, call->peer, MPI_TAG_MESSAGE));
+        LOCH_RETURN(messages_probe(mpi, piece, call->peer, MPI_TAG_MESSAGE));
         MPI_TRY(MPI_Recv, (char *)call->to + done, (int)piece, mpi->library->byte, call->peer, MPI_TAG_MESSAGE,
                 mpi->comm, mpi->library->status_ignore);
         done += piece;
@@ -107,7 +108,7 @@ loch_status lochi_comm_mpi_add_message(comm_mpi *mpi, const comm_call *call, boo
     if (mpi->messages_count == mpi->messages_capacity) {
         const size_t capacity = mpi->messages_capacity ? 2 * mpi->messages_capacity : 8;
         comm_mpi_message *messages = realloc(mpi->messages, capacity * sizeof *messages);
-        if (!messages) return COMM_FAIL(HOST_MEMORY, "no host memory for the messages of a group");
+        if (!messages) return LOCH_FAIL(HOST_MEMORY, "no host memory for the messages of a group");
         mpi->messages = messages;
         mpi->messages_capacity = capacity;
     }
@@ -125,10 +126,10 @@ static loch_status messages_tell(comm_mpi *mpi)
 {
     for (size_t i = 0; i < mpi->messages_count; i++) {
         comm_mpi_message *message = &mpi->messages[i];
-        COMM_TRY(messages_begin(mpi, COMM_RECEIVE, &message->other, sizeof message->other, message->peer,
-                                MPI_AGREE_TAG_BACK(message->verb)));
-        COMM_TRY(messages_begin(mpi, COMM_SEND, &message->own, sizeof message->own, message->peer,
-                                MPI_AGREE_TAG(message->verb)));
+        LOCH_RETURN(messages_begin(mpi, COMM_RECEIVE, &message->other, sizeof message->other, message->peer,
+                                   MPI_AGREE_TAG_BACK(message->verb)));
+        LOCH_RETURN(messages_begin(mpi, COMM_SEND, &message->own, sizeof message->own, message->peer,
+                                   MPI_AGREE_TAG(message->verb)));
     }
     return lochi_comm_mpi_wait(mpi);
 }
@@ -139,7 +140,8 @@ static loch_status messages_start(comm_mpi *mpi, comm_verb verb)
     for (size_t i = 0; i < mpi->messages_count; i++) {
         const comm_mpi_message *message = &mpi->messages[i];
         if (message->verb != verb || message->own == MPI_AGREE_REFUSED) continue;
-        COMM_TRY(lochi_comm_mpi_start(mpi, verb, message->data, (size_t)message->own, message->peer, MPI_TAG_MESSAGE));
+        LOCH_RETURN(
+            lochi_comm_mpi_start(mpi, verb, message->data, (size_t)message->own, message->peer, MPI_TAG_MESSAGE));
     }
     return LOCH_OK;
 }
@@ -147,7 +149,7 @@ static loch_status messages_start(comm_mpi *mpi, comm_verb verb)
 /* Exchanges the messages of a group. Those that differ are left out on both sides: `differing` has the first. */
 static loch_status messages_exchange(const loch_comm *comm, comm_mpi *mpi, loch_error *differing)
 {
-    if (mpi->is_checked) COMM_TRY(messages_tell(mpi));
+    if (mpi->is_checked) LOCH_RETURN(messages_tell(mpi));
     for (size_t i = 0; i < mpi->messages_count && mpi->is_checked; i++) {
         comm_mpi_message *message = &mpi->messages[i];
         if (lochi_comm_mpi_agree_compare(comm, message->verb, message->peer, message->own, message->other) == LOCH_OK)
@@ -156,8 +158,8 @@ static loch_status messages_exchange(const loch_comm *comm, comm_mpi *mpi, loch_
         if (differing->status == LOCH_OK) *differing = *loch_error_get();
     }
     /* A probe waits: whatever it may wait for has to be under way. */
-    COMM_TRY(messages_start(mpi, mpi->is_checked ? COMM_RECEIVE : COMM_SEND));
-    COMM_TRY(messages_start(mpi, mpi->is_checked ? COMM_SEND : COMM_RECEIVE));
+    LOCH_RETURN(messages_start(mpi, mpi->is_checked ? COMM_RECEIVE : COMM_SEND));
+    LOCH_RETURN(messages_start(mpi, mpi->is_checked ? COMM_SEND : COMM_RECEIVE));
     return lochi_comm_mpi_wait(mpi);
 }
 

@@ -5,6 +5,8 @@
 #include "nccl_meet.h"
 #include "nccl_memory.h"
 #include "nccl_watch.h"
+#include "kit/fail.h"
+#include "kit/now.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,14 +16,14 @@ static loch_status nccl_accept(loch_comm *comm, const loch_tensor *tensor, const
 {
     const loch_device *device = loch_tensor_get_device(tensor);
     if (device == comm->device) return LOCH_OK;
-    return COMM_FAIL(INVALID, "the tensor '%s' of a collective is on %.80s, and the communicator on %.80s", what,
+    return LOCH_FAIL(INVALID, "the tensor '%s' of a collective is on %.80s, and the communicator on %.80s", what,
                      device ? loch_device_get_name(device) : "the host", loch_device_get_name(comm->device));
 }
 
 static loch_status nccl_prepare(loch_comm *comm, loch_stream *stream)
 {
     if (loch_stream_get_device(stream) == comm->device) return LOCH_OK;
-    return COMM_FAIL(INVALID, "the stream of a collective is on %.80s, and the communicator on %.80s",
+    return LOCH_FAIL(INVALID, "the stream of a collective is on %.80s, and the communicator on %.80s",
                      loch_device_get_name(loch_stream_get_device(stream)), loch_device_get_name(comm->device));
 }
 
@@ -53,12 +55,12 @@ static loch_status nccl_sync(loch_comm *comm, loch_stream *stream)
 {
     const comm_nccl *nccl = comm->below;
     if (comm->ranks == 1) return loch_stream_sync(stream);
-    const uint64_t deadline_ns = lochi_comm_now_ns() + comm->timeout_ns;
+    const uint64_t deadline_ns = lochi_now_ns() + comm->timeout_ns;
     for (unsigned turn = 0;; turn++) {
         const loch_status status = loch_stream_query(stream);
         if (atomic_load_explicit(&nccl->is_aborted, memory_order_acquire)) return lochi_comm_failure_get(comm);
         if (status != LOCH_E_BUSY) return status;
-        if (turn % 64 == 63 && lochi_comm_now_ns() > deadline_ns) return nccl_give_up(comm);
+        if (turn % 64 == 63 && lochi_now_ns() > deadline_ns) return nccl_give_up(comm);
         lochi_comm_pause(turn);
     }
 }
@@ -98,7 +100,7 @@ static void nccl_drain(loch_comm *comm)
     const bool is_there = nccl->native;
     pthread_mutex_unlock(&nccl->lock);
     if (!is_there || atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return;
-    atomic_store_explicit(&nccl->leave_deadline_ns, lochi_comm_now_ns() + comm->timeout_ns, memory_order_release);
+    atomic_store_explicit(&nccl->leave_deadline_ns, lochi_now_ns() + comm->timeout_ns, memory_order_release);
     const loch_status waited = loch_device_sync(comm->device);
     (void)waited; /* a device that is lost has no work in progress */
 }
@@ -139,9 +141,9 @@ static loch_status nccl_introduce(loch_comm *comm, loch_tensor *all, loch_tensor
 {
     const size_t bytes = (size_t)comm->ranks * sizeof *identities;
     lochi_comm_identity_read(&identities[comm->rank]);
-    COMM_TRY(loch_tensor_write(own, &identities[comm->rank], sizeof *identities, NULL));
-    COMM_TRY(loch_comm_all_gather(comm, all, own, NULL));
-    COMM_TRY(loch_tensor_read(all, identities, bytes, NULL));
+    LOCH_RETURN(loch_tensor_write(own, &identities[comm->rank], sizeof *identities, NULL));
+    LOCH_RETURN(loch_comm_all_gather(comm, all, own, NULL));
+    LOCH_RETURN(loch_tensor_read(all, identities, bytes, NULL));
     comm->local_rank = comm->local_ranks = 0;
     for (int rank = 0; rank < comm->ranks; rank++) {
         identities[rank].machine[sizeof identities[rank].machine - 1] = '\0';
@@ -158,7 +160,7 @@ static loch_status nccl_meet_all(loch_comm *comm)
     const loch_tensor_options options = {.size = sizeof options, .device = comm->device};
     loch_tensor *all = NULL, *own = NULL;
     comm_identity *identities = calloc((size_t)comm->ranks, sizeof *identities);
-    if (!identities) return COMM_FAIL(HOST_MEMORY, "no host memory for %d ranks", comm->ranks);
+    if (!identities) return LOCH_FAIL(HOST_MEMORY, "no host memory for %d ranks", comm->ranks);
     const int64_t bytes = (int64_t)sizeof *identities;
     loch_status status = loch_tensor_create(LOCH_U8, LOCH_SHAPE(comm->ranks * bytes), &options, &all);
     if (status == LOCH_OK) status = loch_tensor_create(LOCH_U8, LOCH_SHAPE(bytes), &options, &own);
@@ -181,7 +183,7 @@ static loch_status nccl_make_token(loch_comm *comm)
 loch_status lochi_comm_nccl_create(loch_comm *comm, const loch_comm_options *options)
 {
     comm_nccl *nccl = calloc(1, sizeof *nccl);
-    if (!nccl) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
+    if (!nccl) return LOCH_FAIL(HOST_MEMORY, "no host memory for a communicator");
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
@@ -190,11 +192,11 @@ loch_status lochi_comm_nccl_create(loch_comm *comm, const loch_comm_options *opt
     comm->below = nccl;
     comm->engine = &nccl_engine;
     comm->name = "NCCL";
-    COMM_TRY(lochi_comm_nccl_load(&nccl->api));
+    LOCH_RETURN(lochi_comm_nccl_load(&nccl->api));
     const int version = nccl->api->version;
     snprintf(comm->version, sizeof comm->version, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-    COMM_TRY(lochi_comm_memory_create(comm));
-    COMM_TRY(nccl_make_token(comm));
-    COMM_TRY(lochi_comm_meet(comm, options));
+    LOCH_RETURN(lochi_comm_memory_create(comm));
+    LOCH_RETURN(nccl_make_token(comm));
+    LOCH_RETURN(lochi_comm_meet(comm, options));
     return nccl_meet_all(comm);
 }

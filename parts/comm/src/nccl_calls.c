@@ -3,6 +3,7 @@
  * end, so that no thread is inside a group of NCCL while the program does something else. */
 #include "nccl_calls.h"
 #include "nccl_memory.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 
 /* --- types --- */
@@ -42,9 +43,9 @@ loch_status lochi_comm_nccl_can_reduce(const loch_comm *comm, loch_dtype dtype, 
     const comm_nccl *nccl = comm->below;
     const bool is_f8 = dtype == LOCH_F8E4M3 || dtype == LOCH_F8E5M2;
     if (calls_type(dtype) == NCCL_NO_TYPE)
-        return COMM_FAIL(UNSUPPORTED, "NCCL does not reduce %s: convert it to i32 first", loch_dtype_name(dtype));
+        return LOCH_FAIL(UNSUPPORTED, "NCCL does not reduce %s: convert it to i32 first", loch_dtype_name(dtype));
     if (is_f8 && nccl->api->version < NCCL_VERSION_F8)
-        return COMM_FAIL(UNSUPPORTED, "NCCL %s does not reduce %s: 2.24 does", comm->version, loch_dtype_name(dtype));
+        return LOCH_FAIL(UNSUPPORTED, "NCCL %s does not reduce %s: 2.24 does", comm->version, loch_dtype_name(dtype));
     return LOCH_OK;
 }
 
@@ -141,7 +142,7 @@ static loch_status calls_keep(comm_nccl *nccl, const comm_call *call)
     if (nccl->pending_count == nccl->pending_capacity) {
         const size_t capacity = nccl->pending_capacity ? 2 * nccl->pending_capacity : 8;
         comm_call *pending = realloc(nccl->pending, capacity * sizeof *pending);
-        if (!pending) return COMM_FAIL(HOST_MEMORY, "no host memory for a group of %zu calls", capacity);
+        if (!pending) return LOCH_FAIL(HOST_MEMORY, "no host memory for a group of %zu calls", capacity);
         nccl->pending = pending;
         nccl->pending_capacity = capacity;
     }
@@ -157,11 +158,11 @@ static loch_status calls_keep_parts(const loch_comm *comm, comm_nccl *nccl, cons
         part.verb = COMM_SEND;
         part.count = call->from_counts[rank];
         part.from = (const char *)call->from + call->from_offsets[rank] * call->bytes;
-        if (part.count) COMM_TRY(calls_keep(nccl, &part));
+        if (part.count) LOCH_RETURN(calls_keep(nccl, &part));
         part.verb = COMM_RECEIVE;
         part.count = call->to_counts[rank];
         part.to = (char *)call->to + call->to_offsets[rank] * call->bytes;
-        if (part.count) COMM_TRY(calls_keep(nccl, &part));
+        if (part.count) LOCH_RETURN(calls_keep(nccl, &part));
     }
     return LOCH_OK;
 }
@@ -185,7 +186,7 @@ static loch_status calls_queue(loch_comm *comm, const comm_call *call)
 {
     comm_nccl *nccl = comm->below;
     comm_frame frame;
-    COMM_TRY(lochi_comm_frame_enter(comm, &frame));
+    LOCH_RETURN(lochi_comm_frame_enter(comm, &frame));
     pthread_mutex_lock(&nccl->lock);
     loch_status status = lochi_comm_failure_get(comm); /* it may have failed since the call began */
     if (status == LOCH_OK)

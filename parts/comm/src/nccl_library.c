@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Finds the functions of NCCL. Loch itself finds and loads the library (loch/library.h). */
 #include "nccl_library.h"
+#include "kit/fail.h"
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -22,13 +23,13 @@ static loch_status nccl_find(const char *name, bool is_needed, void *to)
 static loch_status nccl_read(comm_nccl_api *api)
 {
     enum { OPTIONAL, NEEDED };
-    COMM_TRY(loch_library_load(LOCH_LIBRARY_NCCL, &api->version));
+    LOCH_RETURN(loch_library_load(LOCH_LIBRARY_NCCL, &api->version));
     if (api->version < NCCL_VERSION_LEAST)
-        return COMM_FAIL(UNSUPPORTED, "NCCL %d is too old: communicators need 2.14 or later", api->version);
-#define NCCL_FIND(name, need, parameters) COMM_TRY(nccl_find(#name, (need) == NEEDED, &api->name));
+        return LOCH_FAIL(UNSUPPORTED, "NCCL %d is too old: communicators need 2.14 or later", api->version);
+#define NCCL_FIND(name, need, parameters) LOCH_RETURN(nccl_find(#name, (need) == NEEDED, &api->name));
     COMM_NCCL_CALLS(NCCL_FIND)
 #undef NCCL_FIND
-    COMM_TRY(nccl_find("ncclGetErrorString", true, &api->ncclGetErrorString));
+    LOCH_RETURN(nccl_find("ncclGetErrorString", true, &api->ncclGetErrorString));
     return nccl_find("ncclGetLastError", false, &api->ncclGetLastError);
 }
 

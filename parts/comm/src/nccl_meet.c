@@ -6,6 +6,7 @@
  * alone, so the variable is set while NCCL makes the communicator. */
 #include "nccl_meet.h"
 #include "mpi.h"
+#include "kit/fail.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +20,14 @@ static loch_status meet_read_master(const loch_comm *comm, char *out, size_t byt
 {
     const char *host = secure_getenv("MASTER_ADDR"), *text = secure_getenv("MASTER_PORT");
     if (!host || !*host || !text || !*text)
-        return COMM_FAIL(INVALID,
+        return LOCH_FAIL(INVALID,
                          "%d ranks of NCCL need a way to find each other: start them by mpirun, or set MASTER_ADDR and "
                          "MASTER_PORT, or %s, or give an id",
                          comm->ranks, MEET_ADDRESS);
     char *end;
     const long port = strtol(text, &end, 10);
     if (*end || port < 1 || port > 65534)
-        return COMM_FAIL(INVALID, "the variable MASTER_PORT is \"%.20s\", and it must be a port from 1 to 65534", text);
+        return LOCH_FAIL(INVALID, "the variable MASTER_PORT is \"%.20s\", and it must be a port from 1 to 65534", text);
     const bool is_v6 = strchr(host, ':') && host[0] != '[';
     snprintf(out, bytes, is_v6 ? "[%s]:%ld" : "%s:%ld", host, port + 1);
     return LOCH_OK;
@@ -36,7 +37,7 @@ static loch_status meet_read_master(const loch_comm *comm, char *out, size_t byt
 static loch_status meet_number(loch_comm *comm, unsigned seat)
 {
     const long ranks = (long)comm->ranks * (long)comm->seats;
-    if (ranks > INT_MAX) return COMM_FAIL(OVERFLOW, "%d processes of %u seats are too many", comm->ranks, comm->seats);
+    if (ranks > INT_MAX) return LOCH_FAIL(OVERFLOW, "%d processes of %u seats are too many", comm->ranks, comm->seats);
     comm->process_rank = comm->rank;
     comm->rank = comm->rank * (int)comm->seats + (int)seat;
     comm->ranks = (int)ranks;
@@ -48,9 +49,9 @@ static loch_status meet_by_mpi(loch_comm *comm, nccl_id *id)
 {
     const comm_nccl *nccl = comm->below;
     int rank = 0, ranks = 0;
-    COMM_TRY(lochi_comm_mpi_share_id(NULL, 0, 0, &rank, &ranks));
+    LOCH_RETURN(lochi_comm_mpi_share_id(NULL, 0, 0, &rank, &ranks));
     if (comm->ranks && (comm->ranks != ranks || comm->rank != rank))
-        return COMM_FAIL(UNSUPPORTED, "this is rank %d of %d for MPI, and not rank %d of %d: give an id", rank, ranks,
+        return LOCH_FAIL(UNSUPPORTED, "this is rank %d of %d for MPI, and not rank %d of %d: give an id", rank, ranks,
                          comm->rank, comm->ranks);
     comm->rank = rank;
     comm->ranks = ranks;
@@ -58,9 +59,9 @@ static loch_status meet_by_mpi(loch_comm *comm, nccl_id *id)
         const int result = nccl->api->ncclGetUniqueId(id);
         if (result != COMM_NCCL_SUCCESS) memset(id, 0, sizeof *id); /* the others must not wait */
     }
-    COMM_TRY(lochi_comm_mpi_share_id(id, sizeof *id, 0, &rank, &ranks));
+    LOCH_RETURN(lochi_comm_mpi_share_id(id, sizeof *id, 0, &rank, &ranks));
     const nccl_id none = {{0}};
-    if (memcmp(id, &none, sizeof none) == 0) return COMM_FAIL(DRIVER, "ncclGetUniqueId failed on rank 0");
+    if (memcmp(id, &none, sizeof none) == 0) return LOCH_FAIL(DRIVER, "ncclGetUniqueId failed on rank 0");
     return LOCH_OK;
 }
 
@@ -71,7 +72,7 @@ static loch_status meet_make(loch_comm *comm, const nccl_id *id)
     nccl_config config = {
         .size = sizeof config, .magic = COMM_NCCL_MAGIC, .version = COMM_NCCL_CONFIG_VERSION, .blocking = 0};
     comm_frame frame;
-    COMM_TRY(lochi_comm_frame_enter(comm, &frame));
+    LOCH_RETURN(lochi_comm_frame_enter(comm, &frame));
     pthread_mutex_lock(&nccl->lock);
     const int result = nccl->api->ncclCommInitRankConfig(&nccl->native, comm->ranks, *id, comm->rank, &config);
     loch_status status = LOCH_OK;
@@ -86,7 +87,7 @@ static loch_status meet_wait(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     comm_frame frame;
-    COMM_TRY(lochi_comm_frame_enter(comm, &frame));
+    LOCH_RETURN(lochi_comm_frame_enter(comm, &frame));
     pthread_mutex_lock(&nccl->lock);
     const loch_status status = lochi_comm_native_finish(comm, COMM_NCCL_IN_PROGRESS, "ncclCommInitRankConfig");
     pthread_mutex_unlock(&nccl->lock);
@@ -116,7 +117,7 @@ static loch_status meet_by_address(loch_comm *comm)
     const char *known = secure_getenv(MEET_ADDRESS);
     if (known && *known) return meet_at(comm, NULL);
     if (comm->ranks == 1) return meet_at(comm, NULL); /* NCCL finds an address of this machine */
-    COMM_TRY(meet_read_master(comm, address, sizeof address));
+    LOCH_RETURN(meet_read_master(comm, address, sizeof address));
     return meet_at(comm, address);
 }
 
@@ -132,11 +133,11 @@ loch_status lochi_comm_meet(loch_comm *comm, const loch_comm_options *options)
 {
     nccl_id id;
     const bool has_mpi = !options->id && comm->seats == 1 && meet_has_mpi();
-    if (has_mpi) COMM_TRY(meet_by_mpi(comm, &id));
+    if (has_mpi) LOCH_RETURN(meet_by_mpi(comm, &id));
     if (options->id) memcpy(&id, options->id, sizeof id);
     if (!comm->ranks) comm->ranks = 1;
-    COMM_TRY(meet_number(comm, options->engine ? options->seat.number : 0));
-    COMM_TRY(has_mpi || options->id ? meet_make(comm, &id) : meet_by_address(comm));
+    LOCH_RETURN(meet_number(comm, options->engine ? options->seat.number : 0));
+    LOCH_RETURN(has_mpi || options->id ? meet_make(comm, &id) : meet_by_address(comm));
     return meet_wait(comm);
 }
 
@@ -144,12 +145,12 @@ loch_status loch_comm_read_id(void *id, size_t id_bytes)
 {
     const comm_nccl_api *api;
     nccl_id own;
-    COMM_NOT_CANCELLED;
-    if (!id) return COMM_FAIL(INVALID, "the place for the id of a communicator is NULL");
+    LOCHI_NOT_CANCELLED;
+    if (!id) return LOCH_FAIL(INVALID, "the place for the id of a communicator is NULL");
     if (id_bytes != LOCH_COMM_ID_BYTES)
-        return COMM_FAIL(INVALID, "the id of a communicator has %d bytes, and there is room for %zu",
+        return LOCH_FAIL(INVALID, "the id of a communicator has %d bytes, and there is room for %zu",
                          LOCH_COMM_ID_BYTES, id_bytes);
-    COMM_TRY(lochi_comm_nccl_load(&api));
+    LOCH_RETURN(lochi_comm_nccl_load(&api));
     const int result = api->ncclGetUniqueId(&own);
     if (result != COMM_NCCL_SUCCESS) return lochi_comm_nccl_fail(api, result, "ncclGetUniqueId");
     memcpy(id, &own, sizeof own);

@@ -6,6 +6,7 @@
  * ends registrations before their memory goes. If only a part of a range goes, other tensors in it may be in use by
  * work in progress, and the device is waited for first. */
 #include "nccl_memory.h"
+#include "kit/fail.h"
 #include <loch/observer.h>
 #include <stdlib.h>
 
@@ -206,8 +207,8 @@ static loch_status memory_make_window(loch_comm *comm, memory_window *window, vo
 {
     comm_nccl *nccl = comm->below;
     comm_frame frame;
-    COMM_TRY(lochi_comm_failure_get(comm));
-    COMM_TRY(lochi_comm_frame_enter(comm, &frame));
+    LOCH_RETURN(lochi_comm_failure_get(comm));
+    LOCH_RETURN(lochi_comm_frame_enter(comm, &frame));
     const size_t bytes = loch_buffer_get_bytes(window->buffer);
     const loch_status status = lochi_comm_native_settle(
         comm,
@@ -215,7 +216,7 @@ static loch_status memory_make_window(loch_comm *comm, memory_window *window, vo
         "ncclCommWindowRegister");
     lochi_comm_frame_leave(&frame);
     if (status == LOCH_OK && !window->native)
-        return COMM_FAIL(UNSUPPORTED,
+        return LOCH_FAIL(UNSUPPORTED,
                          "NCCL makes no window of this memory: the ranks need a fast connection, and the pool "
                          "LOCH_SHARE_FD");
     return status;
@@ -225,10 +226,10 @@ static loch_status memory_take_window(loch_comm *comm, memory_window *window, lo
 {
     comm_nccl *nccl = comm->below;
     void *address;
-    COMM_TRY(loch_buffer_pin(buffer, NULL, &address));
+    LOCH_RETURN(loch_buffer_pin(buffer, NULL, &address));
     window->buffer = loch_buffer_retain(buffer);
     if ((uintptr_t)address % COMM_NCCL_WINDOW_ALIGNMENT)
-        return COMM_FAIL(INVALID, "a window begins at a multiple of %d bytes: give the buffer that alignment",
+        return LOCH_FAIL(INVALID, "a window begins at a multiple of %d bytes: give the buffer that alignment",
                          COMM_NCCL_WINDOW_ALIGNMENT);
     pthread_mutex_lock(&nccl->lock);
     const loch_status status = memory_make_window(comm, window, address);
@@ -251,19 +252,19 @@ loch_status lochi_comm_memory_add_window(loch_comm *comm, loch_buffer *buffer)
     comm_nccl *nccl = comm->below;
     comm_memory *memory = nccl->memory;
     if (!nccl->api->ncclCommWindowRegister || !nccl->api->ncclCommWindowDeregister)
-        return COMM_FAIL(UNSUPPORTED, "NCCL %s has no windows: 2.27 has", comm->version);
+        return LOCH_FAIL(UNSUPPORTED, "NCCL %s has no windows: 2.27 has", comm->version);
     if (loch_buffer_get_device(buffer) != comm->device)
-        return COMM_FAIL(INVALID, "the buffer of a window is not on the device of its communicator");
-    if (memory_find_window(memory, buffer)) return COMM_FAIL(EXISTS, "the buffer has a window already");
+        return LOCH_FAIL(INVALID, "the buffer of a window is not on the device of its communicator");
+    if (memory_find_window(memory, buffer)) return LOCH_FAIL(EXISTS, "the buffer has a window already");
     if (memory->windows_count == memory->windows_capacity) {
         const size_t capacity = memory->windows_capacity ? 2 * memory->windows_capacity : 4;
         memory_window **windows = realloc(memory->windows, capacity * sizeof *windows);
-        if (!windows) return COMM_FAIL(HOST_MEMORY, "no host memory for a window");
+        if (!windows) return LOCH_FAIL(HOST_MEMORY, "no host memory for a window");
         memory->windows = windows;
         memory->windows_capacity = capacity;
     }
     memory_window *window = calloc(1, sizeof *window);
-    if (!window) return COMM_FAIL(HOST_MEMORY, "no host memory for a window");
+    if (!window) return LOCH_FAIL(HOST_MEMORY, "no host memory for a window");
     const loch_status status = memory_take_window(comm, window, buffer);
     if (status != LOCH_OK) {
         const loch_error error = *loch_error_get();
@@ -297,7 +298,7 @@ loch_status lochi_comm_memory_remove_window(loch_comm *comm, loch_buffer *buffer
     comm_nccl *nccl = comm->below;
     comm_memory *memory = nccl->memory;
     memory_window **found = memory_find_window(memory, buffer);
-    if (!found) return COMM_FAIL(NOT_FOUND, "the buffer has no window");
+    if (!found) return LOCH_FAIL(NOT_FOUND, "the buffer has no window");
     memory_window *window = *found;
     pthread_mutex_lock(&nccl->lock);
     *found = memory->windows[--memory->windows_count];
@@ -314,8 +315,8 @@ loch_status lochi_comm_memory_create(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     nccl->memory = calloc(1, sizeof *nccl->memory);
-    if (!nccl->memory) return COMM_FAIL(HOST_MEMORY, "no host memory for registrations");
-    COMM_TRY(loch_observer_add(comm->device, memory_observe, comm));
+    if (!nccl->memory) return LOCH_FAIL(HOST_MEMORY, "no host memory for registrations");
+    LOCH_RETURN(loch_observer_add(comm->device, memory_observe, comm));
     nccl->memory->is_observing = true;
     return LOCH_OK;
 }

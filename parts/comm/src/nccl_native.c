@@ -2,6 +2,8 @@
 /* The communicator of NCCL: entering its device, waiting for its calls, giving it up. */
 #include "nccl_native.h"
 #include "nccl_watch.h"
+#include "kit/fail.h"
+#include "kit/now.h"
 #include <sched.h>
 #include <time.h>
 
@@ -12,7 +14,7 @@
 loch_status lochi_comm_frame_enter(const loch_comm *comm, comm_frame *frame)
 {
     frame->driver = loch_device_get_driver(comm->device, &frame->self);
-    if (!frame->driver) return COMM_FAIL(FORKED, "the device of the communicator was opened before a fork");
+    if (!frame->driver) return LOCH_FAIL(FORKED, "the device of the communicator was opened before a fork");
     return frame->driver->enter(frame->self, &frame->before);
 }
 
@@ -20,13 +22,6 @@ void lochi_comm_frame_leave(const comm_frame *frame)
 {
     /* A failure means that the context that was current has been destroyed: then none is current. */
     (void)frame->driver->leave(frame->self, frame->before);
-}
-
-uint64_t lochi_comm_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 void lochi_comm_pause(unsigned turn)
@@ -64,11 +59,11 @@ static loch_status native_give_up(loch_comm *comm, loch_status status)
 static int native_wait(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
-    const uint64_t deadline_ns = lochi_comm_now_ns() + comm->timeout_ns;
+    const uint64_t deadline_ns = lochi_now_ns() + comm->timeout_ns;
     int result = COMM_NCCL_IN_PROGRESS;
     for (unsigned turn = 0; result == COMM_NCCL_IN_PROGRESS; turn++) {
         if (atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return -1;
-        if (turn >= PAUSE_YIELDS && lochi_comm_now_ns() > deadline_ns) return -1;
+        if (turn >= PAUSE_YIELDS && lochi_now_ns() > deadline_ns) return -1;
         lochi_comm_pause(turn);
         if (nccl->api->ncclCommGetAsyncError(nccl->native, &result) != COMM_NCCL_SUCCESS) return -1;
     }
@@ -97,7 +92,7 @@ loch_status lochi_comm_native_finish(loch_comm *comm, int result, const char *ca
 loch_status lochi_comm_native_settle(loch_comm *comm, int result, const char *call)
 {
     comm_nccl *nccl = comm->below;
-    COMM_TRY(lochi_comm_native_finish(comm, result, call));
+    LOCH_RETURN(lochi_comm_native_finish(comm, result, call));
     if (nccl->api->ncclCommGetAsyncError(nccl->native, &result) != COMM_NCCL_SUCCESS)
         result = COMM_NCCL_INVALID_ARGUMENT;
     return lochi_comm_native_finish(comm, result, call);

@@ -39,9 +39,6 @@ loch_status lochi_comm_frame_enter(const loch_comm *comm, comm_frame *frame);
 /* Makes current what was current before. Keeps the error record. */
 void lochi_comm_frame_leave(const comm_frame *frame);
 
-/* Returns a time in nanoseconds that never goes backwards. */
-uint64_t lochi_comm_now_ns(void);
-
 /* Waits a moment: the `turn`-th of a row of waits, which become longer. */
 void lochi_comm_pause(unsigned turn);
 

@@ -5,6 +5,8 @@
  * reports that a connection broke. A rank that ends in order closes its connections too: so the communicator fails at
  * once, which stops new calls, and the work that is under way gets a moment to end by itself before it is given up. */
 #include "nccl_watch.h"
+#include "kit/fail.h"
+#include "kit/now.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -123,7 +125,7 @@ static bool watch_is_late(loch_comm *comm)
 {
     comm_nccl *nccl = comm->below;
     const uint64_t deadline_ns = atomic_load_explicit(&nccl->leave_deadline_ns, memory_order_acquire);
-    if (!deadline_ns || lochi_comm_now_ns() < deadline_ns) return false;
+    if (!deadline_ns || lochi_now_ns() < deadline_ns) return false;
     loch_error_set(LOCH_E_BUSY, "nccl", 0, "the work of a communicator has not ended within %.3g s: it was given up",
                    (double)comm->timeout_ns * 1e-9);
     return true;
@@ -179,17 +181,17 @@ static loch_status watch_start(loch_comm *comm, comm_watch *watch, const comm_id
     watch->descriptors = calloc(count + 1, sizeof *watch->descriptors);
     watch->ranks = calloc(count + 1, sizeof *watch->ranks);
     if (!watch->identities || !watch->descriptors || !watch->ranks)
-        return COMM_FAIL(HOST_MEMORY, "no host memory for the watch over %d ranks", comm->ranks);
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the watch over %d ranks", comm->ranks);
     memcpy(watch->identities, identities, count * sizeof *identities);
     watch->wake = eventfd(0, EFD_CLOEXEC);
-    if (watch->wake < 0) return COMM_FAIL(LIMIT, "no file descriptor for the watch over other ranks");
+    if (watch->wake < 0) return LOCH_FAIL(LIMIT, "no file descriptor for the watch over other ranks");
     watch_open(comm, watch, &identities[comm->rank]);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals of the program are not for this thread */
     const int code = pthread_create(&watch->thread, NULL, watch_run, comm);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code) return COMM_FAIL(HOST_MEMORY, "the system refuses a thread for the watch over other ranks");
+    if (code) return LOCH_FAIL(HOST_MEMORY, "the system refuses a thread for the watch over other ranks");
     watch->is_running = true;
     return LOCH_OK;
 }
@@ -198,7 +200,7 @@ loch_status lochi_comm_watch_create(loch_comm *comm, const comm_identity *identi
 {
     comm_nccl *nccl = comm->below;
     nccl->watch = calloc(1, sizeof *nccl->watch);
-    if (!nccl->watch) return COMM_FAIL(HOST_MEMORY, "no host memory for the watch over %d ranks", comm->ranks);
+    if (!nccl->watch) return LOCH_FAIL(HOST_MEMORY, "no host memory for the watch over %d ranks", comm->ranks);
     nccl->watch->wake = -1;
     return watch_start(comm, nccl->watch, identities);
 }

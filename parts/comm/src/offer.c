@@ -7,6 +7,7 @@
  *
  * Numbers have 64 bits and their lowest byte first. */
 #include "offer.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,12 +32,12 @@ static uint64_t take(const uint8_t **at, size_t bytes)
 
 static loch_status offer_refuse(const char *why)
 {
-    return loch_error_set(LOCH_E_IO, NULL, 0, "the other side sent something else than a hand-over: %s", why);
+    return LOCH_FAIL(IO, "the other side sent something else than a hand-over: %s", why);
 }
 
 static loch_status offer_no_memory(void)
 {
-    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for the list of a hand-over");
+    return LOCH_FAIL(HOST_MEMORY, "no host memory for the list of a hand-over");
 }
 
 static bool offer_is_status(uint64_t number)
@@ -169,9 +170,9 @@ loch_status lochi_comm_handover_offer_read_head(const uint8_t head[OFFER_HEAD_BY
     if (memcmp(head, offer_magic, sizeof offer_magic) != 0) return offer_refuse("it has no head");
     const uint64_t version = take(&at, 4), status = take(&at, 2), way = take(&at, 2);
     if (version != OFFER_VERSION)
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
-                              "the other side hands over by version %u of the protocol, this process by version %u",
-                              (unsigned)version, OFFER_VERSION);
+        return LOCH_FAIL(UNSUPPORTED,
+                         "the other side hands over by version %u of the protocol, this process by version %u",
+                         (unsigned)version, OFFER_VERSION);
     if (!offer_is_status(status) || way > LOCH_HANDOVER_COPIED) return offer_refuse("its status is not one");
     offer->status = (loch_status)status;
     offer->way = (loch_handover_way)way;

@@ -36,7 +36,7 @@ static loch_status place_number(const char *name, int least, int *out)
     errno = 0;
     const long value = strtol(text, &end, 10);
     if (errno || *end || end == text || value < least || value > INT_MAX)
-        return COMM_FAIL(INVALID, "the variable %s is \"%.40s\", and it must be a number from %d on", name, text,
+        return LOCH_FAIL(INVALID, "the variable %s is \"%.40s\", and it must be a number from %d on", name, text,
                          least);
     *out = (int)value;
     return LOCH_OK;
@@ -46,15 +46,15 @@ static loch_status place_read_row(const place_row *row, loch_comm_place *out)
 {
     out->source = row->source;
     out->local_rank = -1;
-    COMM_TRY(place_number(row->rank, 0, &out->rank));
-    COMM_TRY(place_number(row->ranks, 1, &out->ranks));
-    COMM_TRY(place_number(row->local_rank, 0, &out->local_rank));
-    COMM_TRY(place_number(row->local_ranks, 1, &out->local_ranks));
+    LOCH_RETURN(place_number(row->rank, 0, &out->rank));
+    LOCH_RETURN(place_number(row->ranks, 1, &out->ranks));
+    LOCH_RETURN(place_number(row->local_rank, 0, &out->local_rank));
+    LOCH_RETURN(place_number(row->local_ranks, 1, &out->local_ranks));
     if (out->rank >= out->ranks)
-        return COMM_FAIL(INVALID, "the variable %s is %d, and %s says that there are %d ranks", row->rank, out->rank,
+        return LOCH_FAIL(INVALID, "the variable %s is %d, and %s says that there are %d ranks", row->rank, out->rank,
                          row->ranks, out->ranks);
     if (out->local_ranks && out->local_rank >= out->local_ranks)
-        return COMM_FAIL(INVALID, "the variable %s is %d, and %s says that there are %d ranks on this machine",
+        return LOCH_FAIL(INVALID, "the variable %s is %d, and %s says that there are %d ranks on this machine",
                          row->local_rank, out->local_rank, row->local_ranks, out->local_ranks);
     return LOCH_OK;
 }
@@ -73,7 +73,7 @@ loch_status lochi_comm_place_read(loch_comm_place *out)
 loch_status loch_comm_get_place(loch_comm_place *out)
 {
     loch_comm_place place;
-    COMM_TRY(comm_write_result(&(loch_comm_place){.size = 0}, sizeof place, out, "the place of a process"));
-    COMM_TRY(lochi_comm_place_read(&place));
+    LOCH_RETURN(comm_write_result(&(loch_comm_place){.size = 0}, sizeof place, out, "the place of a process"));
+    LOCH_RETURN(lochi_comm_place_read(&place));
     return comm_write_result(&place, sizeof place, out, "the place of a process");
 }

@@ -2,6 +2,7 @@
 /* The engine for one rank: every call is a copy on the device, in the order of the stream, or nothing if it is in
  * place. Sends and receives of a group are kept in lists: the first send goes to the first receive, and so on. */
 #include "self.h"
+#include "kit/fail.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +21,7 @@ static loch_status self_accept(loch_comm *comm, const loch_tensor *tensor, const
 {
     const loch_device *device = loch_tensor_get_device(tensor);
     if (device == comm->device || loch_tensor_is_on_host(tensor)) return LOCH_OK;
-    return COMM_FAIL(INVALID, "the tensor '%s' of a collective is on %.80s, and the communicator on %.80s", what,
+    return LOCH_FAIL(INVALID, "the tensor '%s' of a collective is on %.80s, and the communicator on %.80s", what,
                      loch_device_get_name(device), loch_device_get_name(comm->device));
 }
 
@@ -48,7 +49,7 @@ static loch_status self_keep(self_state *state, const comm_call *call)
     if (*place == state->capacity) {
         const size_t capacity = state->capacity ? 2 * state->capacity : 4;
         self_message *messages = realloc(state->messages, capacity * sizeof *messages);
-        if (!messages) return COMM_FAIL(HOST_MEMORY, "no host memory for a group of %zu messages", capacity);
+        if (!messages) return LOCH_FAIL(HOST_MEMORY, "no host memory for a group of %zu messages", capacity);
         state->messages = messages;
         state->capacity = capacity;
     }
@@ -56,7 +57,7 @@ static loch_status self_keep(self_state *state, const comm_call *call)
     if (*place >= (call->verb == COMM_SEND ? state->received : state->sent)) *message = (self_message){0};
     const size_t bytes = call->count * call->bytes;
     if (message->bytes && message->bytes != bytes)
-        return COMM_FAIL(INVALID, "a message of %zu bytes is received as one of %zu bytes",
+        return LOCH_FAIL(INVALID, "a message of %zu bytes is received as one of %zu bytes",
                          call->verb == COMM_SEND ? bytes : message->bytes,
                          call->verb == COMM_SEND ? message->bytes : bytes);
     message->bytes = bytes;
@@ -93,9 +94,9 @@ static loch_status self_end_group(loch_comm *comm, loch_status status)
     const self_state *state = comm->below;
     if (status != LOCH_OK) return status;
     if (state->sent != state->received)
-        return COMM_FAIL(INVALID, "a group of one rank has %zu sends and %zu receives", state->sent, state->received);
+        return LOCH_FAIL(INVALID, "a group of one rank has %zu sends and %zu receives", state->sent, state->received);
     for (size_t i = 0; i < state->sent; i++)
-        COMM_TRY(
+        LOCH_RETURN(
             self_copy(state->messages[i].to, state->messages[i].from, state->messages[i].bytes, comm->group_stream));
     return LOCH_OK;
 }
@@ -115,7 +116,7 @@ static loch_status self_sync(loch_comm *comm, loch_stream *stream)
 static loch_status self_window(loch_comm *comm, loch_buffer *buffer)
 {
     (void)comm, (void)buffer;
-    return COMM_FAIL(UNSUPPORTED, "a communicator without NCCL has no windows");
+    return LOCH_FAIL(UNSUPPORTED, "a communicator without NCCL has no windows");
 }
 
 static void self_describe(const loch_comm *comm, loch_comm_info *out)
@@ -151,7 +152,7 @@ loch_status lochi_comm_self_create(loch_comm *comm)
     comm->name = "self";
     snprintf(comm->version, sizeof comm->version, "%s", loch_version());
     comm->below = calloc(1, sizeof(self_state));
-    if (!comm->below) return COMM_FAIL(HOST_MEMORY, "no host memory for a communicator");
+    if (!comm->below) return LOCH_FAIL(HOST_MEMORY, "no host memory for a communicator");
     comm->local_rank = 0;
     comm->local_ranks = 1;
     return LOCH_OK;

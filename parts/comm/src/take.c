@@ -40,8 +40,7 @@ static loch_status take_receive_body(handover_wire *wire, size_t bytes, uint8_t 
         uint8_t *to = *body ? *body + done : dropped;
         status = lochi_comm_handover_wire_receive(wire, to, left < OFFER_PART_BYTES ? left : OFFER_PART_BYTES);
     }
-    if (status == LOCH_OK && !*body)
-        status = loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for an offer of %zu bytes", bytes);
+    if (status == LOCH_OK && !*body) status = LOCH_FAIL(HOST_MEMORY, "no host memory for an offer of %zu bytes", bytes);
     return status;
 }
 
@@ -92,19 +91,18 @@ static loch_status take_map(const take *taken, loch_handover *handover)
     const handover_offer *offer = &handover->offer;
     loch_status status = LOCH_OK;
     if (offer->way == LOCH_HANDOVER_COPIED)
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "the giver hands over copies, and nothing to map");
+        return LOCH_FAIL(UNSUPPORTED, "the giver hands over copies, and nothing to map");
     for (size_t i = 0; i < offer->count && status == LOCH_OK; i++) {
         const offer_piece *piece = &offer->pieces[i];
         if (!piece->bytes)
             status = loch_buffer_create_for_device(taken->device, 0, NULL, &handover->buffers[i]);
         else if (!piece->token_bytes)
-            status = loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
-                                    "the giver's memory is not shareable: create its pool with LOCH_SHARE_FD");
+            status = LOCH_FAIL(UNSUPPORTED, "the giver's memory is not shareable: create its pool with LOCH_SHARE_FD");
         else
             status =
                 loch_parcel_import(taken->device, piece->token, piece->token_bytes, &options, &handover->buffers[i]);
         if (status == LOCH_OK && loch_buffer_get_bytes(handover->buffers[i]) != piece->bytes)
-            status = loch_error_set(LOCH_E_IO, NULL, 0, "buffer %zu of a hand-over has another size than was said", i);
+            status = LOCH_FAIL(IO, "buffer %zu of a hand-over has another size than was said", i);
     }
     if (status != LOCH_OK) take_release_all(handover);
     return status;
@@ -213,15 +211,15 @@ static loch_status take_offer(const take *taken, handover_wire *wire, loch_hando
 static loch_status take_check(const take *taken)
 {
     const loch_handover_receive_options *options = &taken->options;
-    if (!taken->device) return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_handover_receive needs a device");
+    if (!taken->device) return LOCH_FAIL(INVALID, "loch_handover_receive needs a device");
     if ((unsigned)options->way > LOCH_HANDOVER_COPIED)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "there is no way %u of a hand-over", (unsigned)options->way);
+        return LOCH_FAIL(INVALID, "there is no way %u of a hand-over", (unsigned)options->way);
     if (taken->stream && loch_stream_get_device(taken->stream) != taken->device)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "the stream of a hand-over is of another device than \"%s\"",
-                              loch_device_get_name(taken->device));
+        return LOCH_FAIL(INVALID, "the stream of a hand-over is of another device than \"%s\"",
+                         loch_device_get_name(taken->device));
     if (options->allocator && loch_allocator_get_device(options->allocator) != taken->device)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "the allocator of a hand-over is of another device than \"%s\"",
-                              loch_device_get_name(taken->device));
+        return LOCH_FAIL(INVALID, "the allocator of a hand-over is of another device than \"%s\"",
+                         loch_device_get_name(taken->device));
     return LOCH_OK;
 }
 
@@ -232,13 +230,13 @@ loch_status loch_handover_receive(const loch_handover_peer *peer, loch_device *d
     handover_wire wire;
     handover_offer offer = {.count = 0};
     loch_handover *handover = NULL;
-    if (!out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_handover_receive needs an out pointer");
+    if (!out) return LOCH_FAIL(INVALID, "loch_handover_receive needs an out pointer");
     *out = NULL;
-    loch_status status = lochi_comm_handover_read_options(options, &taken.options, sizeof taken.options);
+    loch_status status = lochi_sized_read("the options of a hand-over", options, &taken.options, sizeof taken.options);
     if (status == LOCH_OK) status = take_check(&taken);
     if (status == LOCH_OK) status = lochi_comm_handover_wire_open(peer, taken.options.timeout_ns, &wire);
     if (status != LOCH_OK) return status;
-    COMM_NOT_CANCELLED;
+    LOCHI_NOT_CANCELLED;
     status = take_receive_offer(&wire, &offer);
     if (status != LOCH_OK) return status;
     status = lochi_comm_handover_create_for_receiver(&offer, &handover);

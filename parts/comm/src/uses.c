@@ -2,6 +2,7 @@
 /* Tensors of a call, or of a group: checked, retained and pinned one by one, and unpinned together when the work is
  * queued. Unpinning records the use on the stream: the memory is reused only behind the work. */
 #include "uses.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 
 static loch_status uses_grow(loch_comm *comm)
@@ -9,7 +10,7 @@ static loch_status uses_grow(loch_comm *comm)
     if (comm->uses_count < comm->uses_capacity) return LOCH_OK;
     const size_t capacity = comm->uses_capacity ? 2 * comm->uses_capacity : COMM_USES_FIRST;
     comm_use *uses = realloc(comm->uses, capacity * sizeof *uses);
-    if (!uses) return COMM_FAIL(HOST_MEMORY, "no host memory for a group of %zu tensors", capacity);
+    if (!uses) return LOCH_FAIL(HOST_MEMORY, "no host memory for a group of %zu tensors", capacity);
     comm->uses = uses;
     comm->uses_capacity = capacity;
     return LOCH_OK;
@@ -17,11 +18,11 @@ static loch_status uses_grow(loch_comm *comm)
 
 static loch_status uses_check(loch_comm *comm, const loch_tensor *tensor, loch_access access, const char *what)
 {
-    if (!tensor) return COMM_FAIL(INVALID, "the tensor '%s' of a collective is NULL", what);
+    if (!tensor) return LOCH_FAIL(INVALID, "the tensor '%s' of a collective is NULL", what);
     if (!loch_tensor_is_contiguous(tensor))
-        return COMM_FAIL(INVALID, "the tensor '%s' of a collective is not contiguous: copy it first", what);
+        return LOCH_FAIL(INVALID, "the tensor '%s' of a collective is not contiguous: copy it first", what);
     if (access == LOCH_READ_WRITE && loch_tensor_get_access(tensor) == LOCH_READ_ONLY)
-        return COMM_FAIL(INVALID, "the tensor '%s' of a collective is written, and it is read-only", what);
+        return LOCH_FAIL(INVALID, "the tensor '%s' of a collective is written, and it is read-only", what);
     return comm->engine->accept(comm, tensor, what);
 }
 
@@ -29,11 +30,11 @@ loch_status lochi_comm_uses_add(loch_comm *comm, loch_tensor *tensor, loch_acces
                                 loch_stream *stream, void **out)
 {
     *out = NULL;
-    COMM_TRY(uses_check(comm, tensor, access, what));
-    COMM_TRY(uses_grow(comm));
+    LOCH_RETURN(uses_check(comm, tensor, access, what));
+    LOCH_RETURN(uses_grow(comm));
     loch_buffer *buffer = loch_tensor_get_buffer(tensor);
     void *unused;
-    COMM_TRY(loch_buffer_pin(buffer, stream, &unused));
+    LOCH_RETURN(loch_buffer_pin(buffer, stream, &unused));
     const loch_status status = loch_tensor_get_address(tensor, out);
     if (status != LOCH_OK) {
         const loch_error error = *loch_error_get();

@@ -2,6 +2,7 @@
 /* Chooses between the kinds of wires. A wire that has failed is not used again: the two sides may no longer agree on
  * what comes next. */
 #include "wire.h"
+#include "kit/fail.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@ loch_status lochi_comm_handover_wire_open(const loch_handover_peer *peer, uint64
     loch_handover_peer read = {.size = sizeof read};
     memset(out, 0, sizeof *out);
     if (!peer || peer->size < sizeof peer->size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a hand-over needs a peer whose size member is set");
+        return LOCH_FAIL(INVALID, "a hand-over needs a peer whose size member is set");
     memcpy(&read, peer, peer->size < sizeof read ? peer->size : sizeof read);
     out->comm = read.comm;
     out->rank = read.rank;
@@ -32,7 +33,7 @@ static loch_status wire_note(handover_wire *wire, loch_status status)
 
 static loch_status wire_refuse(const handover_wire *wire)
 {
-    return loch_error_set(LOCH_E_IO, NULL, 0, "the connection with %s failed before", wire->name);
+    return LOCH_FAIL(IO, "the connection with %s failed before", wire->name);
 }
 
 loch_status lochi_comm_handover_wire_send(handover_wire *wire, const void *from, size_t bytes)

@@ -2,6 +2,7 @@
 /* A wire over a communicator. MPI moves memory of the host. NCCL moves memory of its device, so a short message goes
  * there and back. */
 #include "wire.h"
+#include "kit/fail.h"
 #include <string.h>
 
 loch_status lochi_comm_handover_comm_open(handover_wire *wire)
@@ -10,9 +11,8 @@ loch_status lochi_comm_handover_comm_open(handover_wire *wire)
     const loch_status status = loch_comm_get_info(wire->comm, &info);
     if (status != LOCH_OK) return status;
     if (wire->rank < 0 || wire->rank >= info.ranks || wire->rank == info.rank)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                              "rank %d of %d cannot hand memory over to rank %d: it has to be another rank", info.rank,
-                              info.ranks, wire->rank);
+        return LOCH_FAIL(INVALID, "rank %d of %d cannot hand memory over to rank %d: it has to be another rank",
+                         info.rank, info.ranks, wire->rank);
     wire->device = info.kind == LOCH_COMM_NCCL ? info.device : NULL;
     return LOCH_OK;
 }

@@ -2,13 +2,13 @@
 /* Bytes over a Unix stream socket. Every wait ends when the other side closes the socket, which it does when it ends or
  * crashes. */
 #include "wire.h"
+#include "kit/fail.h"
+#include "kit/now.h"
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
-#define NS_PER_SECOND 1000000000u
 #define NS_PER_MS 1000000u
 
 loch_status lochi_comm_handover_socket_check(int socket)
@@ -19,16 +19,8 @@ loch_status lochi_comm_handover_socket_check(int socket)
         length = sizeof kind;
         if (getsockopt(socket, SOL_SOCKET, SO_TYPE, &kind, &length) == 0 && kind == SOCK_STREAM) return LOCH_OK;
     }
-    return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                          "the peer of a hand-over has no communicator, and descriptor %d is not a Unix stream socket",
-                          socket);
-}
-
-static uint64_t socket_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * NS_PER_SECOND + (uint64_t)now.tv_nsec;
+    return LOCH_FAIL(
+        INVALID, "the peer of a hand-over has no communicator, and descriptor %d is not a Unix stream socket", socket);
 }
 
 /* Waits until the socket can go on. E_BUSY: `end_ns` has passed. */
@@ -38,10 +30,8 @@ static loch_status socket_wait(const handover_wire *wire, short events, uint64_t
         struct pollfd one = {.fd = wire->socket, .events = events};
         int ms = -1;
         if (end_ns) {
-            const uint64_t now = socket_now();
-            if (now >= end_ns)
-                return loch_error_set(LOCH_E_BUSY, NULL, 0, "the hand-over waits for %s longer than it may",
-                                      wire->name);
+            const uint64_t now = lochi_now_ns();
+            if (now >= end_ns) return LOCH_FAIL(BUSY, "the hand-over waits for %s longer than it may", wire->name);
             const uint64_t left = (end_ns - now) / NS_PER_MS + 1;
             ms = left > 1000 ? 1000 : (int)left;
         }
@@ -62,7 +52,7 @@ static loch_status socket_fail(const handover_wire *wire, int error)
 
 static uint64_t socket_end(const handover_wire *wire)
 {
-    return wire->timeout_ns ? socket_now() + wire->timeout_ns : 0;
+    return wire->timeout_ns ? lochi_now_ns() + wire->timeout_ns : 0;
 }
 
 loch_status lochi_comm_handover_socket_send(handover_wire *wire, const void *from, size_t bytes)

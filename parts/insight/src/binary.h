@@ -141,12 +141,12 @@ typedef struct binary_span {
 typedef struct binary_names {
     loch_recording *recording;
     const insight_source *source;
-    insight_map numbers[INSIGHT_NOUNS]; /* number in the file -> index of the name */
-    insight_map stacks;                 /* number in the file -> index of the stack */
-    insight_map frames;                 /* return address -> offset of its text */
+    lochi_table numbers[INSIGHT_NOUNS]; /* number in the file -> index of the name */
+    lochi_table stacks;                 /* number in the file -> index of the stack */
+    lochi_table frames;                 /* return address -> offset of its text */
     insight_symbols *symbols;           /* modules of the program; NULL until the first */
-    insight_array scratch;              /* of uint32_t: frames of one stack */
-    insight_array own;                  /* of binary_span: addresses of libloch in the program */
+    lochi_array scratch;                /* of uint32_t: frames of one stack */
+    lochi_array own;                    /* of binary_span: addresses of libloch in the program */
 } binary_names;
 
 /* Reads the names in the records between two offsets of the file. The first pass reads everything but call stacks; the

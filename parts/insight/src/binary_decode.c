@@ -2,6 +2,7 @@
 /* Decodes records of events. Every byte is checked against the end of its chunk: a record that the end of a cut file
  * interrupts ends its chunk, any other record that does not fit is an error. */
 #include "binary.h"
+#include "kit/fail.h"
 #include <inttypes.h>
 
 /* Lengths of address in files with addresses; all other lengths are powers of two. */
@@ -120,16 +121,16 @@ loch_status lochi_insight_binary_advance(const binary_file *file, binary_cursor 
         cursor->record =
             (binary_record){.kind = head & 7, .stack = LOCH_RECORDING_NONE, .place = (uint64_t)cursor->next};
         if (!cursor->record.kind || cursor->record.kind > BINARY_OTHER)
-            return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: byte %zu: there is no kind %u of records",
-                                  file->source->path, cursor->next, cursor->record.kind);
+            return LOCH_FAIL(INVALID, "%s: byte %zu: there is no kind %u of records", file->source->path, cursor->next,
+                             cursor->record.kind);
         if (cursor->record.kind == BINARY_OTHER)
             decode_other(cursor, &bytes, head);
         else
             decode_block(file, cursor, &bytes, head);
         if (bytes.is_short && chunk->is_cut) continue;
         if (bytes.is_short)
-            return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: byte %zu: the record does not fit into its chunk",
-                                  file->source->path, cursor->next);
+            return LOCH_FAIL(INVALID, "%s: byte %zu: the record does not fit into its chunk", file->source->path,
+                             cursor->next);
         cursor->next = (size_t)(bytes.at - data);
         if (cursor->ticks > cursor->reached) cursor->reached = cursor->ticks;
         cursor->record.ticks = cursor->reached;

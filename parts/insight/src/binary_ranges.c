@@ -36,7 +36,7 @@ static bool ranges_add(binary_ranges *ranges, const loch_recording_event *event,
     taken.subject = lochi_insight_recording_add_range(ranges->recording, &added);
     if (taken.subject == LOCH_RECORDING_NONE ||
         lochi_insight_recording_add_event(ranges->recording, &taken) == LOCH_RECORDING_NONE ||
-        !lochi_insight_array_reserve(&ranges->live, ranges->live.count + 1, sizeof(uint32_t)))
+        !lochi_array_reserve(&ranges->live, ranges->live.count + 1, sizeof(uint32_t)))
         return false;
     const size_t place = ranges_find(ranges, added.device, added.address);
     uint32_t *live = ranges->live.data;
@@ -65,11 +65,11 @@ static bool ranges_end(binary_ranges *ranges, const loch_recording_event *event,
 static uint32_t ranges_memory(binary_ranges *ranges, uint64_t number)
 {
     if (!number) return 0;
-    const uint32_t found = lochi_insight_map_find(&ranges->memories, number);
+    const uint32_t found = lochi_table_find(&ranges->memories, number);
     if (found != UINT32_MAX) return found;
     const uint32_t made = ranges->mappings.count ? (uint32_t)ranges->mappings.count : 1; /* 0 is not used */
-    if (!lochi_insight_array_reserve(&ranges->mappings, (size_t)made + 1, sizeof(uint32_t)) ||
-        !lochi_insight_map_set(&ranges->memories, number, made))
+    if (!lochi_array_reserve(&ranges->mappings, (size_t)made + 1, sizeof(uint32_t)) ||
+        !lochi_table_set(&ranges->memories, number, made))
         return UINT32_MAX;
     ranges->mappings.count = (size_t)made + 1;
     return made;
@@ -135,7 +135,7 @@ bool lochi_insight_binary_ranges_give(binary_ranges *ranges, const loch_recordin
 
 void lochi_insight_binary_ranges_free(binary_ranges *ranges)
 {
-    lochi_insight_array_free(&ranges->live);
-    lochi_insight_map_free(&ranges->memories);
-    lochi_insight_array_free(&ranges->mappings);
+    lochi_array_free(&ranges->live);
+    lochi_table_free(&ranges->memories);
+    lochi_array_free(&ranges->mappings);
 }

@@ -9,9 +9,9 @@
 
 typedef struct binary_ranges {
     loch_recording *recording;
-    insight_array live;     /* of uint32_t: indices of ranges, in order of device and address */
-    insight_map memories;   /* number of memory in the file -> number in the recording */
-    insight_array mappings; /* of uint32_t: ranges that map each memory now */
+    lochi_array live;     /* of uint32_t: indices of ranges, in order of device and address */
+    lochi_table memories; /* number of memory in the file -> number in the recording */
+    lochi_array mappings; /* of uint32_t: ranges that map each memory now */
 } binary_ranges;
 
 /* Add a range, and end ranges, with their events. `numbers` are device, address, bytes, kind of memory and number of

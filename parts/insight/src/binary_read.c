@@ -7,6 +7,7 @@
  * and events of blocks whose allocation is not in the file (a ring starts in the middle) are counted and left out. */
 #include "binary.h"
 #include "binary_ranges.h"
+#include "kit/fail.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -23,11 +24,11 @@ typedef struct binary_reader {
     size_t chunk_bytes;
     uint64_t ticks0, ns0, ticks, ns; /* `ticks` take `ns` nanoseconds */
     uint64_t lost;                   /* by records */
-    insight_array chunks;            /* of binary_chunk: those with events */
-    insight_array cursors;           /* of binary_cursor: one for each thread */
-    insight_array heap;              /* of uint32_t: cursors, the next record first */
+    lochi_array chunks;              /* of binary_chunk: those with events */
+    lochi_array cursors;             /* of binary_cursor: one for each thread */
+    lochi_array heap;                /* of uint32_t: cursors, the next record first */
     binary_names names;
-    insight_map blocks; /* key of allocator and address -> latest block there */
+    lochi_table blocks; /* key of allocator and address -> latest block there */
     binary_ranges ranges;
     bool has_dropped;
     binary_cursor *reading; /* cursor of the present record */
@@ -35,7 +36,7 @@ typedef struct binary_reader {
 
 static loch_status read_fail(const binary_reader *reader, uint64_t place, const char *reason)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: byte %" PRIu64 ": %s", reader->source->path, place, reason);
+    return LOCH_FAIL(INVALID, "%s: byte %" PRIu64 ": %s", reader->source->path, place, reason);
 }
 
 static loch_status read_no_memory(const binary_reader *reader)
@@ -97,7 +98,7 @@ static loch_status read_chunks(binary_reader *reader)
                 LOCH_RETURN(lochi_insight_binary_names_read(&reader->names, at + BINARY_CHUNK_HEADER_BYTES, end, pass));
             if (kind != BINARY_EVENTS || pass == 2) continue;
             const binary_chunk chunk = {binary_get(head + 8, 8), at, end, (uint32_t)binary_get(head + 24, 4), is_cut};
-            if (!lochi_insight_array_append(&reader->chunks, &chunk, 1, sizeof chunk)) return read_no_memory(reader);
+            if (!lochi_array_append(&reader->chunks, &chunk, 1, sizeof chunk)) return read_no_memory(reader);
         }
     if (reader->chunks.count)
         qsort(reader->chunks.data, reader->chunks.count, sizeof(binary_chunk), read_compare_chunks);
@@ -123,7 +124,7 @@ static loch_status read_threads(binary_reader *reader)
         const uint32_t thread =
             lochi_insight_recording_append_name(reader->recording, LOCH_RECORDING_THREAD, name, length);
         const binary_cursor cursor = {.chunks = &chunks[i], .count = end - i, .thread = (uint16_t)thread};
-        if (thread == LOCH_RECORDING_NONE || !lochi_insight_array_append(&reader->cursors, &cursor, 1, sizeof cursor))
+        if (thread == LOCH_RECORDING_NONE || !lochi_array_append(&reader->cursors, &cursor, 1, sizeof cursor))
             return read_no_memory(reader);
     }
     return LOCH_OK;
@@ -216,7 +217,7 @@ static loch_recording_block *read_block_at(const binary_reader *reader, uint32_t
 /* Returns the latest block at an address, live or not; LOCH_RECORDING_NONE. */
 static uint32_t read_find(const binary_reader *reader, uint32_t allocator, uint64_t address)
 {
-    const uint32_t found = lochi_insight_map_find(&reader->blocks, read_key(reader, allocator, address));
+    const uint32_t found = lochi_table_find(&reader->blocks, read_key(reader, allocator, address));
     if (found == UINT32_MAX || !reader->file.has_addresses) return found;
     return read_block_at(reader, found)->allocator == allocator ? found : LOCH_RECORDING_NONE;
 }
@@ -234,7 +235,7 @@ static void read_drop_event(binary_reader *reader, uint32_t event)
 
 static uint32_t read_stack(const binary_reader *reader, uint64_t number)
 {
-    return lochi_insight_map_find(&reader->names.stacks, number);
+    return lochi_table_find(&reader->names.stacks, number);
 }
 
 /* Adds a block that starts now, or before the start. */
@@ -246,7 +247,7 @@ static loch_status read_add_block(binary_reader *reader, const loch_recording_bl
     added.address = reader->file.has_addresses ? address : 0;
     const uint32_t index = lochi_insight_recording_add_alloc(reader->recording, &added, event);
     if (index == LOCH_RECORDING_NONE ||
-        !lochi_insight_map_set(&reader->blocks, read_key(reader, block->allocator, address), index))
+        !lochi_table_set(&reader->blocks, read_key(reader, block->allocator, address), index))
         return read_no_memory(reader);
     return LOCH_OK;
 }
@@ -293,11 +294,11 @@ static loch_status read_move(binary_reader *reader, const binary_record *record,
 {
     const uint64_t to = read_key(reader, read_block_at(reader, event->subject)->allocator, record->bytes);
     if (reader->file.has_addresses) {
-        const uint32_t other = lochi_insight_map_find(&reader->blocks, to);
+        const uint32_t other = lochi_table_find(&reader->blocks, to);
         if (other != event->subject && read_is_live(reader, other)) LOCH_RETURN(read_close(reader, other, event));
-        lochi_insight_map_remove(&reader->blocks,
-                                 read_key(reader, read_block_at(reader, event->subject)->allocator, record->address));
-        if (!lochi_insight_map_set(&reader->blocks, to, event->subject)) return read_no_memory(reader);
+        lochi_table_remove(&reader->blocks,
+                           read_key(reader, read_block_at(reader, event->subject)->allocator, record->address));
+        if (!lochi_table_set(&reader->blocks, to, event->subject)) return read_no_memory(reader);
     }
     return lochi_insight_recording_add_event(reader->recording, event) == LOCH_RECORDING_NONE ? read_no_memory(reader)
                                                                                               : LOCH_OK;
@@ -455,16 +456,16 @@ loch_status lochi_insight_read_binary(const insight_source *source, const loch_r
     loch_status status = read_header(&reader);
     if (status == LOCH_OK) status = read_chunks(&reader);
     if (status == LOCH_OK) status = read_threads(&reader);
-    if (status == LOCH_OK && !lochi_insight_array_reserve(&reader.heap, reader.cursors.count + 1, sizeof(uint32_t)))
+    if (status == LOCH_OK && !lochi_array_reserve(&reader.heap, reader.cursors.count + 1, sizeof(uint32_t)))
         status = read_no_memory(&reader);
     if (status == LOCH_OK) status = read_merge(&reader, read_present, 0);
     if (status == LOCH_OK) status = read_merge(&reader, read_record, 0.5);
     if (status == LOCH_OK) status = read_complete(&reader);
     lochi_insight_binary_names_free(&reader.names);
-    lochi_insight_array_free(&reader.chunks);
-    lochi_insight_array_free(&reader.cursors);
-    lochi_insight_array_free(&reader.heap);
-    lochi_insight_map_free(&reader.blocks);
+    lochi_array_free(&reader.chunks);
+    lochi_array_free(&reader.cursors);
+    lochi_array_free(&reader.heap);
+    lochi_table_free(&reader.blocks);
     lochi_insight_binary_ranges_free(&reader.ranges);
     return status;
 }

@@ -5,6 +5,7 @@
  * Ticks are nanoseconds, or larger steps if all times are multiples of them. Where events of several threads have one
  * time, ticks are smaller than nanoseconds, so that the reader merges the threads in the order of the recording. */
 #include "binary.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 
 #define WRITE_PROGRESS_EVENTS 65536
@@ -30,10 +31,10 @@ typedef struct binary_writer {
     uint64_t rank;           /* threads that had an event at the present time, before this one */
     uint64_t last_ns;
     uint16_t last_thread;
-    bool is_one_thread;      /* all events are written as those of the first thread */
-    insight_array memory;    /* of uint8_t: chunks */
-    insight_array chunks;    /* of write_chunk: one for each thread, and one for names */
-    insight_array addresses; /* of uint64_t: present address of each block, or its number */
+    bool is_one_thread;    /* all events are written as those of the first thread */
+    lochi_array memory;    /* of uint8_t: chunks */
+    lochi_array chunks;    /* of write_chunk: one for each thread, and one for names */
+    lochi_array addresses; /* of uint64_t: present address of each block, or its number */
 } binary_writer;
 
 /* --- bytes --- */
@@ -366,14 +367,14 @@ static void write_stacks(binary_writer *writer)
     const uint32_t *frames = recording->frames.data;
     const insight_stack *stacks = recording->stacks.data;
     const size_t most = (writer->chunk_bytes - BINARY_CHUNK_HEADER_BYTES - 32) / 8;
-    insight_map seen = {.keys = NULL};
+    lochi_table seen = {.keys = NULL};
     for (size_t i = 0; i < recording->frames.count; i++) {
         const char *text = (const char *)recording->text.data + frames[i];
-        if (lochi_insight_map_find(&seen, frames[i]) != UINT32_MAX) continue;
-        (void)lochi_insight_map_set(&seen, frames[i], 0); /* without memory, a text is written twice */
+        if (lochi_table_find(&seen, frames[i]) != UINT32_MAX) continue;
+        (void)lochi_table_set(&seen, frames[i], 0); /* without memory, a text is written twice */
         write_name(writer, BINARY_NAME_FRAME, frames[i], text, strnlen(text, 8 * most), NULL, 0);
     }
-    lochi_insight_map_free(&seen);
+    lochi_table_free(&seen);
     for (size_t i = 0; i < recording->stacks.count; i++) {
         uint8_t addresses[8 * 1024];
         size_t count = stacks[i].count < 1024 ? stacks[i].count : 1024;
@@ -458,9 +459,9 @@ static bool write_prepare(binary_writer *writer)
     const loch_recording *recording = writer->recording;
     const loch_recording_block *blocks = loch_recording_get_blocks(recording);
     const size_t threads = recording->names[LOCH_RECORDING_THREAD].count;
-    if (!lochi_insight_array_reserve(&writer->chunks, threads + 1, sizeof(write_chunk)) ||
-        !lochi_insight_array_reserve(&writer->memory, threads + 1, writer->chunk_bytes) ||
-        !lochi_insight_array_reserve(&writer->addresses, recording->blocks.count + 1, sizeof(uint64_t)))
+    if (!lochi_array_reserve(&writer->chunks, threads + 1, sizeof(write_chunk)) ||
+        !lochi_array_reserve(&writer->memory, threads + 1, writer->chunk_bytes) ||
+        !lochi_array_reserve(&writer->addresses, recording->blocks.count + 1, sizeof(uint64_t)))
         return false;
     writer->chunks.count = threads + 1;
     for (size_t i = 0; i <= threads; i++)
@@ -510,8 +511,8 @@ loch_status lochi_insight_write_binary(const loch_recording *recording, const lo
     binary_writer writer = {.recording = recording, .sink = sink};
     loch_status status = LOCH_OK;
     if (recording->names[LOCH_RECORDING_TAG].count > UINT16_MAX)
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "%s: a recording has at most %u tags, and this has %zu",
-                              sink->path, UINT16_MAX, recording->names[LOCH_RECORDING_TAG].count);
+        return LOCH_FAIL(UNSUPPORTED, "%s: a recording has at most %u tags, and this has %zu", sink->path, UINT16_MAX,
+                         recording->names[LOCH_RECORDING_TAG].count);
     write_choose_chunks(&writer);
     write_choose_ticks(&writer);
     if (!write_prepare(&writer)) status = lochi_insight_no_memory(sink->path);
@@ -523,8 +524,8 @@ loch_status lochi_insight_write_binary(const loch_recording *recording, const lo
         write_names(&writer);
         write_rest(&writer);
     }
-    lochi_insight_array_free(&writer.memory);
-    lochi_insight_array_free(&writer.chunks);
-    lochi_insight_array_free(&writer.addresses);
+    lochi_array_free(&writer.memory);
+    lochi_array_free(&writer.chunks);
+    lochi_array_free(&writer.addresses);
     return status;
 }

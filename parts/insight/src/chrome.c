@@ -5,7 +5,7 @@
  * program is a process with its threads; failures are instants there. The largest blocks are slices from allocation to
  * free. A long recording has too many changes for a browser: then time is cut into equal parts, and each part has the
  * highest moment and the last one. So every peak is in the trace. */
-#include "escape.h"
+#include "kit/text.h"
 #include "format.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,12 +35,12 @@ typedef struct chrome_writer {
     const loch_recording *recording;
     FILE *file;
     bool has_events;         /* a comma is needed */
-    insight_array devices;   /* of chrome_device */
-    insight_array places;    /* of uint32_t: counter of each tag */
+    lochi_array devices;     /* of chrome_device */
+    lochi_array places;      /* of uint32_t: counter of each tag */
     uint32_t tags[TAGS_MAX]; /* tags with a counter */
     size_t tag_count;
-    insight_array sizes; /* of uint64_t: present bytes of each block */
-    uint64_t part_ns;    /* length of a part of the time; 1: every moment is a part */
+    lochi_array sizes; /* of uint64_t: present bytes of each block */
+    uint64_t part_ns;  /* length of a part of the time; 1: every moment is a part */
 } chrome_writer;
 
 static uint32_t chrome_process(uint32_t device)
@@ -55,7 +55,7 @@ static void event_begin(chrome_writer *writer, char phase, const char *name, uin
 {
     fprintf(writer->file, "%s{\"ph\":\"%c\",\"pid\":%u,\"ts\":%llu.%03u,\"name\":", writer->has_events ? ",\n" : "",
             phase, process, (unsigned long long)(time_ns / 1000), (unsigned)(time_ns % 1000));
-    lochi_insight_put_json(writer->file, name);
+    lochi_text_put_json(writer->file, name);
     writer->has_events = true;
 }
 
@@ -75,7 +75,7 @@ static void put_name(chrome_writer *writer, const char *what, const char *name, 
     event_begin(writer, 'M', what, 0, process);
     put_member(writer, "tid", thread);
     fputs(",\"args\":{\"name\":", writer->file);
-    lochi_insight_put_json(writer->file, name);
+    lochi_text_put_json(writer->file, name);
     fputs("}", writer->file);
     event_end(writer);
 }
@@ -97,7 +97,7 @@ static void put_level(chrome_writer *writer, uint32_t device, uint64_t time_ns, 
     fputs(",\"args\":{", writer->file);
     for (size_t i = 0; i < writer->tag_count; i++) {
         const char *name = loch_recording_get_name(writer->recording, LOCH_RECORDING_TAG, writer->tags[i]);
-        lochi_insight_put_json(writer->file, *name ? name : "no tag");
+        lochi_text_put_json(writer->file, *name ? name : "no tag");
         fprintf(writer->file, ":%llu,", (unsigned long long)level->tags[i]);
     }
     fprintf(writer->file, "\"other tags\":%llu}", (unsigned long long)level->tags[TAGS_MAX]);
@@ -157,10 +157,10 @@ static bool writer_choose_tags(chrome_writer *writer)
     const loch_recording_block *blocks = recording->blocks.data;
     const loch_recording_event *events = recording->events.data;
     const size_t count = recording->info.tags;
-    insight_array tags = {.data = NULL};
+    lochi_array tags = {.data = NULL};
     uint64_t *sizes = writer->sizes.data;
     size_t changes = 0;
-    if (!lochi_insight_array_reserve(&tags, count, sizeof(chrome_tag))) return false;
+    if (!lochi_array_reserve(&tags, count, sizeof(chrome_tag))) return false;
     chrome_tag *all = tags.data;
     for (uint32_t i = 0; i < count; i++)
         all[i].tag = i;
@@ -184,7 +184,7 @@ static bool writer_choose_tags(chrome_writer *writer)
         places[all[i].tag] = is_own ? (uint32_t)i : TAGS_MAX;
         if (is_own) writer->tags[writer->tag_count++] = all[i].tag;
     }
-    lochi_insight_array_free(&tags);
+    lochi_array_free(&tags);
     return true;
 }
 
@@ -212,8 +212,7 @@ static void put_call(chrome_writer *writer, const chrome_call *call, uint32_t la
     put_member(writer, "tid", chrome_process(call->device) * 1000 + lane);
     fprintf(writer->file, ",\"dur\":%llu.%03u,\"args\":{\"thread\":", (unsigned long long)(call->duration_ns / 1000),
             (unsigned)(call->duration_ns % 1000));
-    lochi_insight_put_json(writer->file,
-                           loch_recording_get_name(writer->recording, LOCH_RECORDING_THREAD, event->thread));
+    lochi_text_put_json(writer->file, loch_recording_get_name(writer->recording, LOCH_RECORDING_THREAD, event->thread));
     fputs("}", writer->file);
     event_end(writer);
 }
@@ -223,13 +222,13 @@ static void put_call(chrome_writer *writer, const chrome_call *call, uint32_t la
 static bool writer_put_calls(chrome_writer *writer)
 {
     const loch_recording_event *events = writer->recording->events.data;
-    insight_array calls = {.data = NULL};
+    lochi_array calls = {.data = NULL};
     for (uint32_t i = 0; i < writer->recording->events.count; i++) {
         if (events[i].kind != LOCH_RECORDED_CALL) continue;
         const uint64_t duration = events[i].value < events[i].time_ns ? events[i].value : events[i].time_ns;
         const chrome_call call = {events[i].time_ns - duration, duration, i, events[i].stream};
-        if (!lochi_insight_array_append(&calls, &call, 1, sizeof call)) {
-            lochi_insight_array_free(&calls);
+        if (!lochi_array_append(&calls, &call, 1, sizeof call)) {
+            lochi_array_free(&calls);
             return false;
         }
     }
@@ -253,7 +252,7 @@ static bool writer_put_calls(chrome_writer *writer)
         ends[lane] = call->start_ns + call->duration_ns;
         put_call(writer, call, lane);
     }
-    lochi_insight_array_free(&calls);
+    lochi_array_free(&calls);
     return true;
 }
 
@@ -283,8 +282,8 @@ static void put_block_side(chrome_writer *writer, char phase, uint32_t index, ui
         fprintf(writer->file,
                 ",\"args\":{\"bytes\":%llu,\"stream\":%u,\"allocator\":", (unsigned long long)block->bytes,
                 block->stream);
-        lochi_insight_put_json(writer->file,
-                               loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, block->allocator));
+        lochi_text_put_json(writer->file,
+                            loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, block->allocator));
         if (block->address) fprintf(writer->file, ",\"address\":\"0x%llx\"", (unsigned long long)block->address);
         fputs("}", writer->file);
     }
@@ -298,8 +297,8 @@ static bool writer_put_blocks(chrome_writer *writer)
     const loch_recording *recording = writer->recording;
     const loch_recording_block *blocks = recording->blocks.data;
     const loch_recording_event *events = recording->events.data;
-    insight_array largest = {.data = NULL};
-    if (!lochi_insight_array_reserve(&largest, recording->blocks.count + 1, sizeof(chrome_block))) return false;
+    lochi_array largest = {.data = NULL};
+    if (!lochi_array_reserve(&largest, recording->blocks.count + 1, sizeof(chrome_block))) return false;
     chrome_block *all = largest.data;
     for (uint32_t i = 0; i < recording->blocks.count; i++)
         all[i] = (chrome_block){blocks[i].bytes, i};
@@ -315,7 +314,7 @@ static bool writer_put_blocks(chrome_writer *writer)
         if (block->free_event != LOCH_RECORDING_NONE)
             put_block_side(writer, 'e', all[i].block, block->free_event, name);
     }
-    lochi_insight_array_free(&largest);
+    lochi_array_free(&largest);
     return true;
 }
 
@@ -330,8 +329,8 @@ static void put_instant(chrome_writer *writer, const loch_recording_event *event
     fprintf(writer->file,
             ",\"s\":\"%c\",\"args\":{\"bytes\":%llu,\"allocator\":", event->kind == LOCH_RECORDED_FAIL ? 'g' : 't',
             (unsigned long long)event->value);
-    lochi_insight_put_json(writer->file,
-                           loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
+    lochi_text_put_json(writer->file,
+                        loch_recording_get_name(writer->recording, LOCH_RECORDING_ALLOCATOR, event->subject));
     fputs("}", writer->file);
     event_end(writer);
 }
@@ -375,9 +374,9 @@ loch_status lochi_insight_write_chrome(const loch_recording *recording, const lo
     chrome_writer writer = {.recording = recording, .file = sink->file};
     const size_t devices = recording->info.devices, count = recording->events.count;
     loch_status status = LOCH_OK;
-    bool is_good = lochi_insight_array_reserve(&writer.devices, devices, sizeof(chrome_device)) &&
-                   lochi_insight_array_reserve(&writer.places, recording->info.tags, sizeof(uint32_t)) &&
-                   lochi_insight_array_reserve(&writer.sizes, recording->blocks.count, sizeof(uint64_t)) &&
+    bool is_good = lochi_array_reserve(&writer.devices, devices, sizeof(chrome_device)) &&
+                   lochi_array_reserve(&writer.places, recording->info.tags, sizeof(uint32_t)) &&
+                   lochi_array_reserve(&writer.sizes, recording->blocks.count, sizeof(uint64_t)) &&
                    writer_choose_tags(&writer);
     if (is_good) {
         writer.devices.count = devices;
@@ -392,8 +391,8 @@ loch_status lochi_insight_write_chrome(const loch_recording *recording, const lo
         is_good = writer_put_calls(&writer) && writer_put_blocks(&writer);
         fputs("\n]}\n", sink->file);
     }
-    lochi_insight_array_free(&writer.devices);
-    lochi_insight_array_free(&writer.places);
-    lochi_insight_array_free(&writer.sizes);
+    lochi_array_free(&writer.devices);
+    lochi_array_free(&writer.places);
+    lochi_array_free(&writer.sizes);
     return is_good ? status : lochi_insight_no_memory(sink->path);
 }

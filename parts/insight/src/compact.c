@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Removes events and blocks from a recording that is being read. */
 #include "recording.h"
+#include "kit/fail.h"
 #include <string.h>
 
 static bool compact_names_block(const loch_recording_event *event)
@@ -13,8 +14,8 @@ bool lochi_insight_recording_compact(loch_recording *recording)
     loch_recording_event *events = recording->events.data;
     loch_recording_block *blocks = recording->blocks.data;
     loch_recording_range *ranges = recording->ranges.data;
-    insight_array moved = {.data = NULL}; /* of uint32_t: new index of each block */
-    if (!lochi_insight_array_reserve(&moved, recording->blocks.count + 1, sizeof(uint32_t))) return false;
+    lochi_array moved = {.data = NULL}; /* of uint32_t: new index of each block */
+    if (!lochi_array_reserve(&moved, recording->blocks.count + 1, sizeof(uint32_t))) return false;
     uint32_t *places = moved.data;
     size_t count = 0;
     for (size_t i = 0; i < recording->blocks.count; i++) {
@@ -40,7 +41,7 @@ bool lochi_insight_recording_compact(loch_recording *recording)
         events[count++] = event;
     }
     recording->events.count = count;
-    lochi_insight_array_free(&moved);
+    lochi_array_free(&moved);
     return true;
 }
 
@@ -52,9 +53,7 @@ loch_status lochi_insight_recording_keep_allocator(loch_recording *recording, co
     bool is_found = false;
     for (size_t i = 0; i < count; i++)
         is_found = is_found || !strcmp(loch_recording_get_name(recording, LOCH_RECORDING_ALLOCATOR, i), name);
-    if (!is_found)
-        return loch_error_set(LOCH_E_NOT_FOUND, NULL, 0, "%s: no allocator has the name \"%s\"", recording->info.path,
-                              name);
+    if (!is_found) return LOCH_FAIL(NOT_FOUND, "%s: no allocator has the name \"%s\"", recording->info.path, name);
     for (size_t i = 0; i < recording->blocks.count; i++)
         if (strcmp(loch_recording_get_name(recording, LOCH_RECORDING_ALLOCATOR, blocks[i].allocator), name) != 0)
             blocks[i].reserved[0] = INSIGHT_DROPPED_BLOCK;
@@ -65,6 +64,5 @@ loch_status lochi_insight_recording_keep_allocator(loch_recording *recording, co
             events[i].kind = INSIGHT_DROPPED_EVENT;
     }
     if (lochi_insight_recording_compact(recording)) return LOCH_OK;
-    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the recording",
-                          recording->info.path);
+    return LOCH_FAIL(HOST_MEMORY, "%s: there is no memory for the recording", recording->info.path);
 }

@@ -80,7 +80,7 @@ bool lochi_insight_elf_open(const uint8_t *data, size_t bytes, insight_elf *out)
 
 void lochi_insight_elf_close(insight_elf *elf)
 {
-    lochi_insight_array_free(&elf->functions);
+    lochi_array_free(&elf->functions);
 }
 
 /* --- functions --- */
@@ -110,7 +110,7 @@ static bool elf_read_symbols(insight_elf *elf, const Elf64_Shdr *table)
                                        .end = symbol.st_value + symbol.st_size,
                                        .name = strings.sh_offset + symbol.st_name,
                                        .name_end = strings.sh_offset + strings.sh_size};
-        if (!lochi_insight_array_append(&elf->functions, &function, 1, sizeof function)) return false;
+        if (!lochi_array_append(&elf->functions, &function, 1, sizeof function)) return false;
     }
     return elf->functions.count > 0;
 }

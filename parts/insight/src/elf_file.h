@@ -4,15 +4,15 @@
 #ifndef LOCH_INSIGHT_ELF_FILE_H
 #define LOCH_INSIGHT_ELF_FILE_H
 
-#include "array.h"
+#include "kit/array.h"
 
 typedef struct insight_elf {
     const uint8_t *data; /* the file; borrowed */
     size_t bytes;
     const uint8_t *build_id; /* in `data`; NULL if there is none */
     size_t build_id_bytes;
-    bool has_functions;      /* `functions` was read */
-    insight_array functions; /* of elf_function, by address */
+    bool has_functions;    /* `functions` was read */
+    lochi_array functions; /* of elf_function, by address */
 } insight_elf;
 
 /* Looks at a file in memory. Returns false if it is not an ELF file that this code reads. */

@@ -2,10 +2,10 @@
 /* Reads whole files, and writes files that get their name at the end. Compressed files go through gzip or zstd, which
  * get the open file as standard input: no shell is used, and no file name can be taken for an option. */
 #include "file.h"
+#include "kit/fail.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <loch/check.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -65,16 +65,15 @@ static loch_status file_read_limit(uint64_t *out)
     return LOCH_OK;
 }
 
-static loch_status file_read_all(const char *path, int file, uint64_t limit, insight_array *text)
+static loch_status file_read_all(const char *path, int file, uint64_t limit, lochi_array *text)
 {
     for (;;) {
         if (text->count > limit)
-            return loch_error_set(LOCH_E_LIMIT, NULL, 0,
-                                  "%s: it unpacks to more than %" PRIu64
-                                  " MiB; a higher LOCH_READ_MIB, or 0, lets it be read",
-                                  path, limit >> 20);
-        if (!lochi_insight_array_reserve(text, text->count + FILE_CHUNK, 1))
-            return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: no memory to read it", path);
+            return LOCH_FAIL(
+                LIMIT, "%s: it unpacks to more than %" PRIu64 " MiB; a higher LOCH_READ_MIB, or 0, lets it be read",
+                path, limit >> 20);
+        if (!lochi_array_reserve(text, text->count + FILE_CHUNK, 1))
+            return LOCH_FAIL(HOST_MEMORY, "%s: no memory to read it", path);
         const ssize_t count = read(file, (char *)text->data + text->count, FILE_CHUNK);
         if (count == 0) return LOCH_OK;
         if (count < 0 && errno == EINTR) continue;
@@ -108,7 +107,7 @@ static int file_spawn(const char *program, const char *option, int file, pid_t *
     return -1;
 }
 
-static loch_status file_decompress(const char *path, const char *program, int file, insight_array *text)
+static loch_status file_decompress(const char *path, const char *program, int file, lochi_array *text)
 {
     pid_t child;
     int state = 0;
@@ -123,7 +122,7 @@ static loch_status file_decompress(const char *path, const char *program, int fi
     while (waitpid(child, &state, 0) < 0 && errno == EINTR)
         ;
     if (status != LOCH_OK || !state) return status;
-    return loch_error_set(LOCH_E_IO, NULL, 0, "%s: %s cannot decompress it", path, program);
+    return LOCH_FAIL(IO, "%s: %s cannot decompress it", path, program);
 }
 
 loch_status lochi_insight_source_read(const char *path, insight_source *source)
@@ -143,7 +142,7 @@ loch_status lochi_insight_source_read(const char *path, insight_source *source)
 
 void lochi_insight_source_free(insight_source *source)
 {
-    lochi_insight_array_free(&source->memory);
+    lochi_array_free(&source->memory);
     source->data = NULL;
     source->bytes = 0;
 }
@@ -217,8 +216,7 @@ loch_status lochi_insight_sink_close(insight_sink *sink, loch_status status)
     while (sink->child && waitpid(sink->child, &state, 0) < 0 && errno == EINTR)
         ;
     if (sink->child) file_unblock_pipe(sink);
-    if (status == LOCH_OK && state)
-        status = loch_error_set(LOCH_E_IO, NULL, 0, "%s: the program that compresses it failed", sink->path);
+    if (status == LOCH_OK && state) status = LOCH_FAIL(IO, "%s: the program that compresses it failed", sink->path);
     if (status == LOCH_OK && !is_written)
         status = file_fail(strcmp(sink->path, "-") != 0 ? sink->path : "standard output", strerror(error));
     status = lochi_new_file_close(&sink->whole, status);

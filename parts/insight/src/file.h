@@ -3,8 +3,8 @@
 #ifndef LOCH_INSIGHT_FILE_H
 #define LOCH_INSIGHT_FILE_H
 
-#include "array.h"
-#include <common/new_file.h>
+#include "kit/array.h"
+#include "kit/new_file.h"
 #include <loch/insight.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ typedef struct insight_source {
     const char *path;
     const uint8_t *data;
     size_t bytes;
-    insight_array memory; /* owns the contents */
+    lochi_array memory; /* owns the contents */
 } insight_source;
 
 /* Reads a whole file ("-": standard input); .gz and .zst through gzip and zstd, up to LOCH_READ_MIB. E_IO,

@@ -2,7 +2,7 @@
 /* Folded stacks for flame graphs: what was live at the moment of the highest use. One line for each call stack,
  * outermost frame first, frames apart by semicolons, then the bytes. Blocks without a call stack are told apart by
  * allocator and tag. */
-#include "escape.h"
+#include "kit/utf8.h"
 #include "format.h"
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static int line_compare(const void *a, const void *b)
 static void put_name(FILE *file, const char *name)
 {
     for (; *name; name++) {
-        const size_t control = lochi_insight_control_length(name);
+        const size_t control = lochi_utf8_control(name);
         putc_unlocked(control ? ' ' : *name == ';' ? ':' : *name, file);
         name += control == 2;
     }
@@ -53,7 +53,7 @@ static void put_line(FILE *file, const loch_recording *recording, const folded_l
 }
 
 /* Adds the bytes of a block to its line. Returns false if there is no memory. */
-static bool lines_add(insight_array *lines, insight_map *places, const loch_recording *recording, size_t index,
+static bool lines_add(lochi_array *lines, lochi_table *places, const loch_recording *recording, size_t index,
                       uint64_t bytes)
 {
     const loch_recording_block *block = (const loch_recording_block *)recording->blocks.data + index;
@@ -64,11 +64,10 @@ static bool lines_add(insight_array *lines, insight_map *places, const loch_reco
         line = (folded_line){.stack = LOCH_RECORDING_NONE, .allocator = block->allocator, .tag = block->tag};
         key = (uint64_t)1 << 63 | (uint64_t)block->allocator << 32 | block->tag;
     }
-    uint32_t place = lochi_insight_map_find(places, key);
+    uint32_t place = lochi_table_find(places, key);
     if (place == UINT32_MAX) {
         place = (uint32_t)lines->count;
-        if (!lochi_insight_array_append(lines, &line, 1, sizeof line) || !lochi_insight_map_set(places, key, place))
-            return false;
+        if (!lochi_array_append(lines, &line, 1, sizeof line) || !lochi_table_set(places, key, place)) return false;
     }
     folded_line *all = lines->data;
     if (all) all[place].bytes += bytes;
@@ -79,10 +78,10 @@ loch_status lochi_insight_write_folded(const loch_recording *recording, const lo
                                        insight_sink *sink)
 {
     const loch_recording_event *events = recording->events.data;
-    insight_array sizes = {.data = NULL}, lines = {.data = NULL};
-    insight_map places = {.keys = NULL};
+    lochi_array sizes = {.data = NULL}, lines = {.data = NULL};
+    lochi_table places = {.keys = NULL};
     (void)options;
-    bool is_good = lochi_insight_array_reserve(&sizes, recording->blocks.count, sizeof(uint64_t));
+    bool is_good = lochi_array_reserve(&sizes, recording->blocks.count, sizeof(uint64_t));
     uint64_t *bytes = sizes.data; /* of each block at the peak */
     for (size_t i = 0; is_good && i < recording->events.count && i <= recording->info.peak_event; i++) {
         if (events[i].kind == LOCH_RECORDED_ALLOC || events[i].kind == LOCH_RECORDED_RESIZE)
@@ -95,8 +94,8 @@ loch_status lochi_insight_write_folded(const loch_recording *recording, const lo
     if (is_good && lines.count) qsort(lines.data, lines.count, sizeof(folded_line), line_compare);
     for (size_t i = 0; is_good && i < lines.count; i++)
         put_line(sink->file, recording, (const folded_line *)lines.data + i);
-    lochi_insight_array_free(&sizes);
-    lochi_insight_array_free(&lines);
-    lochi_insight_map_free(&places);
+    lochi_array_free(&sizes);
+    lochi_array_free(&lines);
+    lochi_table_free(&places);
     return is_good ? LOCH_OK : lochi_insight_no_memory(sink->path);
 }

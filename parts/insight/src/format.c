@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Chooses the reader by the contents of a file, and the writer by the ending of its name. */
 #include "format.h"
-#include <common/cancel.h>
+#include "kit/cancel.h"
+#include "kit/fail.h"
+#include "kit/sized.h"
 #include <string.h>
 
 typedef struct format_row {
@@ -87,21 +89,19 @@ static const char *format_guess(const insight_source *source)
 static loch_status format_refuse(const insight_source *source, loch_recording_format format)
 {
     if (!source->bytes)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: %s", source->path,
-                              strcmp(source->path, "-") != 0 ? "the file is empty" : "standard input is empty");
+        return LOCH_FAIL(INVALID, "%s: %s", source->path,
+                         strcmp(source->path, "-") != 0 ? "the file is empty" : "standard input is empty");
     const char *guess = format == LOCH_RECORDING_TEXT ? format_guess(source) : NULL;
     if (!guess) return LOCH_OK;
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: this is no recording: it looks like %s", source->path, guess);
+    return LOCH_FAIL(INVALID, "%s: this is no recording: it looks like %s", source->path, guess);
 }
 
 static loch_status format_read_options(const loch_recording_options *options, loch_recording_options *out)
 {
     *out = (loch_recording_options){.size = sizeof *out};
-    if (!options) return LOCH_OK;
-    if (options->size < sizeof(size_t) + sizeof options->format || (unsigned)options->format >= FORMAT_COUNT)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "options of a recording need their size and a known format");
-    memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
-    return LOCH_OK;
+    LOCH_RETURN(lochi_sized_read("the options of a recording", options, out, sizeof *out));
+    if ((unsigned)out->format < FORMAT_COUNT) return LOCH_OK;
+    return LOCH_FAIL(INVALID, "options of a recording need a known format");
 }
 
 loch_status loch_recording_load(const char *path, const loch_recording_options *options, loch_recording **out)
@@ -110,15 +110,13 @@ loch_status loch_recording_load(const char *path, const loch_recording_options *
     loch_recording_options read;
     insight_source source = {.path = path};
     if (out) *out = NULL;
-    if (!path || !out)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a recording needs a path and a place for the result");
+    if (!path || !out) return LOCH_FAIL(INVALID, "a recording needs a path and a place for the result");
     loch_status status = format_read_options(options, &read);
     if (status == LOCH_OK) status = lochi_insight_source_read(path, &source);
     if (status == LOCH_OK && read.format == LOCH_RECORDING_AUTO) read.format = format_detect(&source);
     if (status == LOCH_OK) status = format_refuse(&source, read.format);
     if (status == LOCH_OK && !format_table[read.format].read)
-        status = loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "%s: a %s can be written and not read", path,
-                                format_table[read.format].name);
+        status = LOCH_FAIL(UNSUPPORTED, "%s: a %s can be written and not read", path, format_table[read.format].name);
     if (status == LOCH_OK) status = lochi_insight_recording_create(path, read.format, out);
     if (status == LOCH_OK) status = format_table[read.format].read(&source, &read, *out);
     if (status == LOCH_OK && read.allocator) status = lochi_insight_recording_keep_allocator(*out, read.allocator);
@@ -136,17 +134,15 @@ loch_status loch_recording_save(const loch_recording *recording, const char *pat
     LOCHI_NOT_CANCELLED;
     loch_recording_options write;
     insight_sink sink = {.path = path};
-    if (!recording || !path) return loch_error_set(LOCH_E_INVALID, NULL, 0, "writing needs a recording and a path");
+    if (!recording || !path) return LOCH_FAIL(INVALID, "writing needs a recording and a path");
     loch_status status = format_read_options(options, &write);
     if (status != LOCH_OK) return status;
     if (write.format == LOCH_RECORDING_AUTO) write.format = format_of_path(path);
     if (write.format == LOCH_RECORDING_AUTO)
-        return loch_error_set(
-            LOCH_E_INVALID, NULL, 0,
-            "%s: its ending names no format: .trace, .txt, .loch, .pickle, .json, .folded and .prom do", path);
+        return LOCH_FAIL(
+            INVALID, "%s: its ending names no format: .trace, .txt, .loch, .pickle, .json, .folded and .prom do", path);
     if (!format_table[write.format].write)
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "%s: a %s can be read and not written", path,
-                              format_table[write.format].name);
+        return LOCH_FAIL(UNSUPPORTED, "%s: a %s can be read and not written", path, format_table[write.format].name);
     status = lochi_insight_sink_open(path, &sink);
     if (status != LOCH_OK) return status;
     return lochi_insight_sink_close(&sink, format_table[write.format].write(recording, &write, &sink));

@@ -4,8 +4,8 @@
 #define LOCH_INSIGHT_FORMAT_H
 
 #include "file.h"
-#include <loch/check.h>
 #include "recording.h"
+#include "kit/fail.h"
 
 /* Fills an empty recording from the contents of a file. E_INVALID with a sentence that names the file and the place;
  * E_HOST_MEMORY. The caller calls lochi_insight_recording_finish. */
@@ -31,7 +31,7 @@ static inline loch_status lochi_insight_progress(const loch_recording_options *o
 /* Sets the sentence for missing memory. Returns E_HOST_MEMORY. */
 static inline loch_status lochi_insight_no_memory(const char *path)
 {
-    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the recording", path);
+    return LOCH_FAIL(HOST_MEMORY, "%s: there is no memory for the recording", path);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* OpenMetrics text: figures of a whole recording, by allocator and tag, device, and driver call. Gauges are as they are
  * at the end; counters count from the start. */
-#include "escape.h"
+#include "kit/utf8.h"
 #include "format.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ typedef struct metrics_row {
 } metrics_row;
 
 typedef struct metrics_table {
-    insight_array rows; /* of metrics_row */
-    insight_map places; /* both indices -> row */
+    lochi_array rows;   /* of metrics_row */
+    lochi_table places; /* both indices -> row */
 } metrics_table;
 
 typedef struct metrics_figures {
@@ -25,7 +25,7 @@ typedef struct metrics_figures {
     metrics_table devices;  /* device */
     metrics_table calls;    /* device, call */
     metrics_table failures; /* allocator */
-    insight_array sizes;    /* of uint64_t: present bytes of each block */
+    lochi_array sizes;      /* of uint64_t: present bytes of each block */
     metrics_row nothing;    /* written to after a failure, never read */
     bool is_good;
 } metrics_figures;
@@ -33,12 +33,11 @@ typedef struct metrics_figures {
 static metrics_row *table_get(metrics_figures *figures, metrics_table *table, uint32_t first, uint32_t second)
 {
     const uint64_t key = (uint64_t)first << 32 | second;
-    uint32_t place = lochi_insight_map_find(&table->places, key);
+    uint32_t place = lochi_table_find(&table->places, key);
     if (place == UINT32_MAX) {
         const metrics_row row = {.first = first, .second = second};
         place = (uint32_t)table->rows.count;
-        if (!lochi_insight_array_append(&table->rows, &row, 1, sizeof row) ||
-            !lochi_insight_map_set(&table->places, key, place)) {
+        if (!lochi_array_append(&table->rows, &row, 1, sizeof row) || !lochi_table_set(&table->places, key, place)) {
             figures->is_good = false;
             return &figures->nothing;
         }
@@ -118,10 +117,10 @@ static void put_label(FILE *file, const char *name, const char *text)
 {
     fprintf(file, "%s=\"", name);
     for (size_t left = strlen(text); left;) {
-        const size_t length = lochi_insight_utf8_length(text, left);
+        const size_t length = lochi_utf8_length(text, left);
         if (*text == '\n')
             fputs("\\n", file);
-        else if (!length || lochi_insight_control_length(text))
+        else if (!length || lochi_utf8_control(text))
             putc_unlocked('?', file);
         else if (*text == '"' || *text == '\\')
             fprintf(file, "\\%c", *text);
@@ -229,14 +228,14 @@ loch_status lochi_insight_write_metrics(const loch_recording *recording, const l
     metrics_figures figures = {.is_good = true};
     metrics_table *const tables[] = {&figures.tags, &figures.devices, &figures.calls, &figures.failures};
     (void)options;
-    figures.is_good = lochi_insight_array_reserve(&figures.sizes, recording->blocks.count, sizeof(uint64_t));
+    figures.is_good = lochi_array_reserve(&figures.sizes, recording->blocks.count, sizeof(uint64_t));
     for (size_t i = 0; figures.is_good && i < recording->events.count; i++)
         figures_add(&figures, recording, (const loch_recording_event *)recording->events.data + i);
     if (figures.is_good) put_figures(sink->file, recording, &figures);
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        lochi_insight_array_free(&tables[i]->rows);
-        lochi_insight_map_free(&tables[i]->places);
+        lochi_array_free(&tables[i]->rows);
+        lochi_table_free(&tables[i]->places);
     }
-    lochi_insight_array_free(&figures.sizes);
+    lochi_array_free(&figures.sizes);
     return figures.is_good ? LOCH_OK : lochi_insight_no_memory(sink->path);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The recording in memory: arrays of events, blocks and ranges; names and call stacks, each stored once. */
 #include "recording.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ loch_status lochi_insight_recording_create(const char *path, loch_recording_form
     if (recording) recording->info.path = copy;
     if (!copy || lochi_insight_recording_add_name(recording, LOCH_RECORDING_TAG, "", 0) == LOCH_RECORDING_NONE) {
         loch_recording_destroy(recording);
-        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the recording", path);
+        return LOCH_FAIL(HOST_MEMORY, "%s: there is no memory for the recording", path);
     }
     recording->info.format = format;
     *out = recording;
@@ -22,18 +23,18 @@ loch_status lochi_insight_recording_create(const char *path, loch_recording_form
 void loch_recording_destroy(loch_recording *recording)
 {
     if (!recording) return;
-    lochi_insight_array_free(&recording->events);
-    lochi_insight_array_free(&recording->blocks);
-    lochi_insight_array_free(&recording->ranges);
+    lochi_array_free(&recording->events);
+    lochi_array_free(&recording->blocks);
+    lochi_array_free(&recording->ranges);
     for (size_t i = 0; i < INSIGHT_NOUNS; i++)
-        lochi_insight_array_free(&recording->names[i]);
-    lochi_insight_array_free(&recording->text);
-    lochi_insight_array_free(&recording->stacks);
-    lochi_insight_array_free(&recording->frames);
-    lochi_insight_array_free(&recording->frame_texts);
-    lochi_insight_map_free(&recording->interned);
-    lochi_insight_map_free(&recording->stack_hashes);
-    lochi_insight_array_free(&recording->allocator_devices);
+        lochi_array_free(&recording->names[i]);
+    lochi_array_free(&recording->text);
+    lochi_array_free(&recording->stacks);
+    lochi_array_free(&recording->frames);
+    lochi_array_free(&recording->frame_texts);
+    lochi_table_free(&recording->interned);
+    lochi_table_free(&recording->stack_hashes);
+    lochi_array_free(&recording->allocator_devices);
     free((char *)recording->info.path);
     free((char *)recording->info.program);
     free(recording);
@@ -52,19 +53,19 @@ static uint64_t recording_hash(const void *data, size_t bytes, uint64_t seed)
 
 uint32_t lochi_insight_recording_add_text(loch_recording *recording, const char *text, size_t length)
 {
-    insight_array *all = &recording->text;
-    if (!all->count && !lochi_insight_array_append(all, "", 1, 1)) return LOCH_RECORDING_NONE;
+    lochi_array *all = &recording->text;
+    if (!all->count && !lochi_array_append(all, "", 1, 1)) return LOCH_RECORDING_NONE;
     if (!length) return 0;
     uint64_t hash = recording_hash(text, length, 0);
     for (;; hash++) { /* texts with equal hashes take the next free key */
-        const uint32_t found = lochi_insight_map_find(&recording->interned, hash);
+        const uint32_t found = lochi_table_find(&recording->interned, hash);
         if (found == UINT32_MAX) break;
         const char *other = (const char *)all->data + found;
         if (strlen(other) == length && !memcmp(other, text, length)) return found;
     }
     const size_t offset = all->count;
-    if (offset + length + 1 >= UINT32_MAX - 1 || !lochi_insight_array_reserve(all, offset + length + 1, 1) ||
-        !lochi_insight_map_set(&recording->interned, hash, (uint32_t)offset))
+    if (offset + length + 1 >= UINT32_MAX - 1 || !lochi_array_reserve(all, offset + length + 1, 1) ||
+        !lochi_table_set(&recording->interned, hash, (uint32_t)offset))
         return LOCH_RECORDING_NONE;
     char *copy = (char *)all->data + offset;
     for (size_t i = 0; i < length; i++)
@@ -77,17 +78,17 @@ uint32_t lochi_insight_recording_add_text(loch_recording *recording, const char 
 uint32_t lochi_insight_recording_add_name(loch_recording *recording, loch_recording_noun noun, const char *name,
                                           size_t length)
 {
-    insight_array *names = &recording->names[noun];
+    lochi_array *names = &recording->names[noun];
     const uint32_t offset = lochi_insight_recording_add_text(recording, name, length);
     if (offset == LOCH_RECORDING_NONE) return LOCH_RECORDING_NONE;
     const uint64_t key = recording_hash(&offset, sizeof offset, 0x6e616d65u + (uint64_t)noun);
     const uint32_t *offsets = names->data;
-    const uint32_t found = lochi_insight_map_find(&recording->stack_hashes, key);
+    const uint32_t found = lochi_table_find(&recording->stack_hashes, key);
     if (found != UINT32_MAX && found < names->count && offsets[found] == offset) return found;
     for (size_t i = 0; found != UINT32_MAX && i < names->count; i++) /* another text has the key */
         if (offsets[i] == offset) return (uint32_t)i;
-    if (!lochi_insight_map_set(&recording->stack_hashes, key, (uint32_t)names->count) ||
-        !lochi_insight_array_append(names, &offset, 1, sizeof offset))
+    if (!lochi_table_set(&recording->stack_hashes, key, (uint32_t)names->count) ||
+        !lochi_array_append(names, &offset, 1, sizeof offset))
         return LOCH_RECORDING_NONE;
     return (uint32_t)names->count - 1;
 }
@@ -95,17 +96,17 @@ uint32_t lochi_insight_recording_add_name(loch_recording *recording, loch_record
 uint32_t lochi_insight_recording_append_name(loch_recording *recording, loch_recording_noun noun, const char *name,
                                              size_t length)
 {
-    insight_array *names = &recording->names[noun];
+    lochi_array *names = &recording->names[noun];
     const uint32_t offset = lochi_insight_recording_add_text(recording, name, length);
-    if (offset == LOCH_RECORDING_NONE || !lochi_insight_array_append(names, &offset, 1, sizeof offset))
+    if (offset == LOCH_RECORDING_NONE || !lochi_array_append(names, &offset, 1, sizeof offset))
         return LOCH_RECORDING_NONE;
     return (uint32_t)names->count - 1;
 }
 
 bool lochi_insight_recording_set_device(loch_recording *recording, uint32_t allocator, uint32_t device)
 {
-    insight_array *devices = &recording->allocator_devices;
-    if (!lochi_insight_array_reserve(devices, (size_t)allocator + 1, sizeof(uint16_t))) return false;
+    lochi_array *devices = &recording->allocator_devices;
+    if (!lochi_array_reserve(devices, (size_t)allocator + 1, sizeof(uint16_t))) return false;
     ((uint16_t *)devices->data)[allocator] = (uint16_t)device;
     if (devices->count <= allocator) devices->count = (size_t)allocator + 1;
     return true;
@@ -113,16 +114,16 @@ bool lochi_insight_recording_set_device(loch_recording *recording, uint32_t allo
 
 uint16_t lochi_insight_recording_get_device(const loch_recording *recording, uint32_t allocator)
 {
-    const insight_array *devices = &recording->allocator_devices;
+    const lochi_array *devices = &recording->allocator_devices;
     return allocator < devices->count ? ((const uint16_t *)devices->data)[allocator] : 0;
 }
 
 uint32_t lochi_insight_recording_add_stack(loch_recording *recording, const uint32_t *frames, size_t count)
 {
-    insight_array *stacks = &recording->stacks;
+    lochi_array *stacks = &recording->stacks;
     uint64_t hash = recording_hash(frames, count * sizeof *frames, 0x737461636bu);
     for (;; hash++) {
-        const uint32_t found = lochi_insight_map_find(&recording->stack_hashes, hash);
+        const uint32_t found = lochi_table_find(&recording->stack_hashes, hash);
         if (found == UINT32_MAX) break;
         if (found >= stacks->count) continue;
         const insight_stack *stack = (const insight_stack *)stacks->data + found;
@@ -132,9 +133,9 @@ uint32_t lochi_insight_recording_add_stack(loch_recording *recording, const uint
     }
     const insight_stack stack = {(uint32_t)recording->frames.count, (uint32_t)count};
     if (recording->frames.count + count >= UINT32_MAX ||
-        !lochi_insight_array_append(&recording->frames, frames, count, sizeof *frames) ||
-        !lochi_insight_map_set(&recording->stack_hashes, hash, (uint32_t)stacks->count) ||
-        !lochi_insight_array_append(stacks, &stack, 1, sizeof stack))
+        !lochi_array_append(&recording->frames, frames, count, sizeof *frames) ||
+        !lochi_table_set(&recording->stack_hashes, hash, (uint32_t)stacks->count) ||
+        !lochi_array_append(stacks, &stack, 1, sizeof stack))
         return LOCH_RECORDING_NONE;
     return (uint32_t)stacks->count - 1;
 }
@@ -142,10 +143,9 @@ uint32_t lochi_insight_recording_add_stack(loch_recording *recording, const uint
 /* --- events --- */
 
 /* Appends one item. Returns its index; LOCH_RECORDING_NONE if there is no room. */
-static uint32_t recording_append(insight_array *array, const void *item, size_t bytes)
+static uint32_t recording_append(lochi_array *array, const void *item, size_t bytes)
 {
-    if (array->count >= UINT32_MAX - 2 || !lochi_insight_array_append(array, item, 1, bytes))
-        return LOCH_RECORDING_NONE;
+    if (array->count >= UINT32_MAX - 2 || !lochi_array_append(array, item, 1, bytes)) return LOCH_RECORDING_NONE;
     return (uint32_t)array->count - 1;
 }
 
@@ -198,9 +198,9 @@ static bool recording_sum(loch_recording *recording)
     loch_recording_info *info = &recording->info;
     loch_recording_event *events = recording->events.data;
     const loch_recording_block *blocks = recording->blocks.data;
-    insight_array sizes = {.data = NULL}; /* of uint64_t: present bytes of each block */
+    lochi_array sizes = {.data = NULL}; /* of uint64_t: present bytes of each block */
     uint64_t requested = 0, reserved = 0;
-    if (!lochi_insight_array_reserve(&sizes, recording->blocks.count + 1, sizeof(uint64_t))) return false;
+    if (!lochi_array_reserve(&sizes, recording->blocks.count + 1, sizeof(uint64_t))) return false;
     uint64_t *bytes = sizes.data;
     for (size_t i = 0; i < recording->events.count; i++) {
         loch_recording_event *event = &events[i];
@@ -232,7 +232,7 @@ static bool recording_sum(loch_recording *recording)
         info->live_blocks++;
         info->live_bytes += bytes[i];
     }
-    lochi_insight_array_free(&sizes);
+    lochi_array_free(&sizes);
     return true;
 }
 
@@ -246,11 +246,9 @@ loch_status lochi_insight_recording_finish(loch_recording *recording)
         if (!recording->names[noun].count)
             is_good = is_good && lochi_insight_recording_add_name(recording, (loch_recording_noun)noun, fallbacks[noun],
                                                                   strlen(fallbacks[noun])) != LOCH_RECORDING_NONE;
-    is_good = is_good &&
-              lochi_insight_array_reserve(&recording->frame_texts, recording->frames.count, sizeof(char *)) &&
+    is_good = is_good && lochi_array_reserve(&recording->frame_texts, recording->frames.count, sizeof(char *)) &&
               recording_sum(recording);
-    if (!is_good)
-        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the recording", info->path);
+    if (!is_good) return LOCH_FAIL(HOST_MEMORY, "%s: there is no memory for the recording", info->path);
     const uint32_t *frames = recording->frames.data;
     for (size_t i = 0; i < recording->frames.count; i++)
         ((const char **)recording->frame_texts.data)[i] = (const char *)recording->text.data + frames[i];
@@ -272,8 +270,7 @@ loch_status lochi_insight_recording_finish(loch_recording *recording)
 loch_status loch_recording_get_info(const loch_recording *recording, loch_recording_info *out)
 {
     if (!recording || !out || out->size < 2 * sizeof(size_t))
-        return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                              "the figures of a recording need a recording and a struct with its size");
+        return LOCH_FAIL(INVALID, "the figures of a recording need a recording and a struct with its size");
     const size_t size = out->size < sizeof *out ? out->size : sizeof *out;
     loch_recording_info info = recording->info;
     info.size = out->size;

@@ -4,24 +4,24 @@
 #ifndef LOCH_INSIGHT_RECORDING_H
 #define LOCH_INSIGHT_RECORDING_H
 
-#include "array.h"
+#include "kit/array.h"
 #include <loch/insight.h>
 
 #define INSIGHT_NOUNS (LOCH_RECORDING_CALL + 1)
 
 struct loch_recording {
-    loch_recording_info info;           /* `path` and `program` are owned */
-    insight_array events;               /* of loch_recording_event */
-    insight_array blocks;               /* of loch_recording_block */
-    insight_array ranges;               /* of loch_recording_range */
-    insight_array names[INSIGHT_NOUNS]; /* of uint32_t: offsets into `text` */
-    insight_array text;                 /* all names and frames, each ends with a zero; offset 0 is "" */
-    insight_map interned;               /* hash of a text -> offset; texts of equal hashes are compared */
-    insight_array stacks;               /* of insight_stack */
-    insight_array frames;               /* of uint32_t: offsets into `text` */
-    insight_array frame_texts;          /* of const char *: made by finish, in the order of `frames` */
-    insight_map stack_hashes;           /* hash of frames -> index of a stack */
-    insight_array allocator_devices;    /* of uint16_t: index of the device of each allocator; missing: 0 */
+    loch_recording_info info;         /* `path` and `program` are owned */
+    lochi_array events;               /* of loch_recording_event */
+    lochi_array blocks;               /* of loch_recording_block */
+    lochi_array ranges;               /* of loch_recording_range */
+    lochi_array names[INSIGHT_NOUNS]; /* of uint32_t: offsets into `text` */
+    lochi_array text;                 /* all names and frames, each ends with a zero; offset 0 is "" */
+    lochi_table interned;             /* hash of a text -> offset; texts of equal hashes are compared */
+    lochi_array stacks;               /* of insight_stack */
+    lochi_array frames;               /* of uint32_t: offsets into `text` */
+    lochi_array frame_texts;          /* of const char *: made by finish, in the order of `frames` */
+    lochi_table stack_hashes;         /* hash of frames -> index of a stack */
+    lochi_array allocator_devices;    /* of uint16_t: index of the device of each allocator; missing: 0 */
 };
 
 typedef struct insight_stack {

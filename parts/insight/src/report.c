@@ -6,7 +6,9 @@
 #include "report_web.h"
 #include "file.h"
 #include "format.h"
-#include <common/cancel.h>
+#include "kit/cancel.h"
+#include "kit/fail.h"
+#include "kit/sized.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,14 +23,10 @@ static const char *const report_by_names[REPORT_BYS] = {"tag", "call site", "siz
 static loch_status report_read_options(const loch_report_options *options, loch_report_options *out)
 {
     *out = (loch_report_options){.size = sizeof *out};
-    if (!options) return LOCH_OK;
-    if (options->size < sizeof options->size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "options of a report need their size");
-    memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
+    LOCH_RETURN(lochi_sized_read("the options of a report", options, out, sizeof *out));
     if (out->end_ns && out->end_ns <= out->begin_ns)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                              "the window of a report ends at %" PRIu64 " ns, before its start at %" PRIu64 " ns",
-                              out->end_ns, out->begin_ns);
+        return LOCH_FAIL(INVALID, "the window of a report ends at %" PRIu64 " ns, before its start at %" PRIu64 " ns",
+                         out->end_ns, out->begin_ns);
     return LOCH_OK;
 }
 
@@ -47,9 +45,8 @@ static loch_status report_find_window(report_run *run, const loch_report_options
     run->begin_ns = options->begin_ns;
     run->end_ns = options->end_ns && options->end_ns < info->duration_ns ? options->end_ns : info->duration_ns;
     if (run->begin_ns && run->begin_ns >= run->end_ns)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                              "%s: the window starts at %" PRIu64 " ns; the recording ends at %" PRIu64 " ns",
-                              info->path, run->begin_ns, info->duration_ns);
+        return LOCH_FAIL(INVALID, "%s: the window starts at %" PRIu64 " ns; the recording ends at %" PRIu64 " ns",
+                         info->path, run->begin_ns, info->duration_ns);
     while (run->begin < info->events && run->events[run->begin].time_ns < run->begin_ns)
         run->begin++;
     run->end = run->begin;
@@ -74,15 +71,15 @@ static loch_status report_prepare(report_run *run, const loch_recording *recordi
 
 static void report_forget(report_run *run)
 {
-    insight_array *arrays[] = {&run->sites,       &run->site_names,   &run->curves.array, &run->calls,
-                               &run->lives.array, &run->ranges.array, &run->used_stacks,  &run->stack_order};
+    lochi_array *arrays[] = {&run->sites,       &run->site_names,   &run->curves.array, &run->calls,
+                             &run->lives.array, &run->ranges.array, &run->used_stacks,  &run->stack_order};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        lochi_insight_array_free(arrays[i]);
+        lochi_array_free(arrays[i]);
     for (int by = 0; by < REPORT_BYS; by++) {
-        lochi_insight_array_free(&run->groupings[by].band_of);
-        lochi_insight_array_free(&run->bands[by].array);
-        lochi_insight_array_free(&run->used[by]);
-        lochi_insight_array_free(&run->order[by]);
+        lochi_array_free(&run->groupings[by].band_of);
+        lochi_array_free(&run->bands[by].array);
+        lochi_array_free(&run->used[by]);
+        lochi_array_free(&run->order[by]);
     }
 }
 
@@ -183,7 +180,7 @@ static void report_write_marks(const report_run *run, FILE *file)
 /* Writes the frames that stacks use, each once, and the stacks as lists of their numbers. */
 static bool report_write_stacks(const report_run *run, FILE *file)
 {
-    insight_map found = {.mask = 0};
+    lochi_table found = {.mask = 0};
     const uint32_t *order = run->stack_order.data;
     uint32_t frames_count = 0;
     bool is_good = true;
@@ -192,8 +189,8 @@ static bool report_write_stacks(const report_run *run, FILE *file)
         size_t count;
         const char *const *frames = loch_recording_get_stack(run->recording, order[i], &count);
         for (size_t j = 0; is_good && j < count && j < REPORT_FRAMES; j++) {
-            if (lochi_insight_map_find(&found, (uintptr_t)frames[j]) != UINT32_MAX) continue;
-            is_good = lochi_insight_map_set(&found, (uintptr_t)frames[j], frames_count);
+            if (lochi_table_find(&found, (uintptr_t)frames[j]) != UINT32_MAX) continue;
+            is_good = lochi_table_set(&found, (uintptr_t)frames[j], frames_count);
             if (frames_count++) fputc(',', file);
             lochi_insight_report_write_json(file, frames[j]);
         }
@@ -204,11 +201,11 @@ static bool report_write_stacks(const report_run *run, FILE *file)
         const char *const *frames = loch_recording_get_stack(run->recording, order[i], &count);
         fputs(i ? ",[" : "[", file);
         for (size_t j = 0; j < count && j < REPORT_FRAMES; j++)
-            fprintf(file, j ? ",%" PRIu32 : "%" PRIu32, lochi_insight_map_find(&found, (uintptr_t)frames[j]));
+            fprintf(file, j ? ",%" PRIu32 : "%" PRIu32, lochi_table_find(&found, (uintptr_t)frames[j]));
         fputc(']', file);
     }
     fputc(']', file);
-    lochi_insight_map_free(&found);
+    lochi_table_free(&found);
     return is_good;
 }
 
@@ -363,7 +360,7 @@ loch_status loch_report_save(const loch_recording *const *recordings, size_t cou
     report_run runs[2] = {{.recording = NULL}, {.recording = NULL}};
     insight_sink sink = {.path = path};
     if (!recordings || !path || count < 1 || count > 2 || !recordings[0] || !recordings[count - 1])
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a report needs one recording or two, and a path");
+        return LOCH_FAIL(INVALID, "a report needs one recording or two, and a path");
     loch_status status = report_read_options(options, &read);
     for (size_t i = 0; i < count && status == LOCH_OK; i++) {
         status = report_prepare(&runs[i], recordings[i], &read);

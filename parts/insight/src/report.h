@@ -26,7 +26,7 @@ typedef struct report_grouping {
     uint32_t groups;              /* number of groups */
     uint32_t bands;               /* number of bands, at most REPORT_BANDS; 0: not shown, as there is one group alone */
     uint32_t others;              /* groups in the last band, which is then "other"; 0: the last band is a group */
-    insight_array band_of;        /* of uint8_t: band of each group */
+    lochi_array band_of;          /* of uint8_t: band of each group */
     uint32_t named[REPORT_BANDS]; /* group of each band */
 } report_grouping;
 
@@ -44,14 +44,14 @@ typedef struct report_run {
     loch_recording_info info;
     uint64_t begin_ns, end_ns; /* window of time */
     size_t begin, end;         /* events in the window */
-    insight_array sites;       /* of uint32_t: number of the call site of each stack */
-    insight_array site_names;  /* of const char *: texts of the call sites; 0 is "" */
+    lochi_array sites;         /* of uint32_t: number of the call site of each stack */
+    lochi_array site_names;    /* of const char *: texts of the call sites; 0 is "" */
     report_grouping groupings[REPORT_BYS];
 
     /* report_curve.c */
     size_t columns;
     report_bytes curves, bands[REPORT_BYS];
-    insight_array calls;        /* of report_call, for each name */
+    lochi_array calls;          /* of report_call, for each name */
     uint64_t peak, peak_moment; /* most bytes requested in the window, and when: events until then */
     uint64_t peak_reserved;
     uint64_t at_end, at_end_blocks;    /* bytes and blocks at the end of the window */
@@ -63,11 +63,11 @@ typedef struct report_run {
     report_bytes lives, ranges;
     size_t lives_count, lives_all, ranges_count, ranges_all;
     double lives_share, ranges_share; /* part of bytes times time that is exact */
-    insight_array used[REPORT_BYS];   /* of uint32_t: 1 + number in the page of each group that a life names */
-    insight_array order[REPORT_BYS];  /* of uint32_t: groups in the order of these numbers */
+    lochi_array used[REPORT_BYS];     /* of uint32_t: 1 + number in the page of each group that a life names */
+    lochi_array order[REPORT_BYS];    /* of uint32_t: groups in the order of these numbers */
     size_t frames;                    /* of the stacks in the page */
     bool stacks_left_out;
-    insight_array used_stacks, stack_order; /* as `used` and `order`, of stacks */
+    lochi_array used_stacks, stack_order; /* as `used` and `order`, of stacks */
 } report_run;
 
 /* Groups the blocks. E_HOST_MEMORY. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "report_bytes.h"
-#include "escape.h"
+#include "kit/utf8.h"
 #include <string.h>
 
 void lochi_insight_report_put(report_bytes *bytes, uint64_t value)
 {
-    insight_array *array = &bytes->array;
-    if (bytes->has_failed || !lochi_insight_array_reserve(array, array->count + 10, 1)) {
+    lochi_array *array = &bytes->array;
+    if (bytes->has_failed || !lochi_array_reserve(array, array->count + 10, 1)) {
         bytes->has_failed = true;
         return;
     }
@@ -47,14 +47,14 @@ void lochi_insight_report_write_base64(FILE *file, const uint8_t *data, size_t b
 void lochi_insight_report_write_json(FILE *file, const char *text)
 {
     fputc('"', file);
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        const size_t length = lochi_insight_utf8_length((const char *)at, SIZE_MAX);
+    for (const char *at = text; *at;) {
+        const size_t length = lochi_utf8_length(at, SIZE_MAX);
         if (!length)
             fputs("\\ufffd", file);
         else if (length > 1)
             fwrite(at, 1, length, file);
-        else if (*at < 0x20 || *at == 0x7f || strchr("<>&\"\\'", *at))
-            fprintf(file, "\\u%04x", *at);
+        else if (lochi_utf8_control(at) || strchr("<>&\"\\'", *at))
+            fprintf(file, "\\u%04x", (unsigned)*at);
         else
             fputc(*at, file);
         at += length ? length : 1;
@@ -64,9 +64,9 @@ void lochi_insight_report_write_json(FILE *file, const char *text)
 
 void lochi_insight_report_write_html(FILE *file, const char *text)
 {
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        const size_t length = lochi_insight_utf8_length((const char *)at, SIZE_MAX);
-        if (!length || (*at < 0x20 && *at != '\n' && *at != '\t') || *at == 0x7f)
+    for (const char *at = text; *at;) {
+        const size_t length = lochi_utf8_length(at, SIZE_MAX);
+        if (!length || (lochi_utf8_control(at) && *at != '\n' && *at != '\t'))
             fputs("&#xfffd;", file);
         else if (length == 1 && strchr("<>&\"'", *at))
             fprintf(file, "&#%d;", *at);

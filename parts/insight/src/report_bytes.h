@@ -6,12 +6,12 @@
 #ifndef LOCH_INSIGHT_REPORT_BYTES_H
 #define LOCH_INSIGHT_REPORT_BYTES_H
 
-#include "array.h"
+#include "kit/array.h"
 #include <stdio.h>
 
 /* Packed numbers. `has_failed` is set when there is no memory and then stays. */
 typedef struct report_bytes {
-    insight_array array;
+    lochi_array array;
     bool has_failed;
 } report_bytes;
 

@@ -226,9 +226,9 @@ static void curve_walk(curve_state *state)
 
 loch_status lochi_insight_report_sum(report_run *run)
 {
-    insight_array bytes = {.data = NULL};
-    bool is_good = lochi_insight_array_reserve(&bytes, run->info.blocks + 1, sizeof(uint64_t)) &&
-                   lochi_insight_array_reserve(&run->calls, run->info.calls + 1, sizeof(report_call));
+    lochi_array bytes = {.data = NULL};
+    bool is_good = lochi_array_reserve(&bytes, run->info.blocks + 1, sizeof(uint64_t)) &&
+                   lochi_array_reserve(&run->calls, run->info.calls + 1, sizeof(report_call));
     if (is_good) {
         curve_state state = {.run = run, .bytes = bytes.data};
         curve_walk(&state);
@@ -236,6 +236,6 @@ loch_status lochi_insight_report_sum(report_run *run)
         for (int by = 0; by < REPORT_BYS; by++)
             is_good = is_good && !run->bands[by].has_failed;
     }
-    lochi_insight_array_free(&bytes);
+    lochi_array_free(&bytes);
     return is_good ? LOCH_OK : lochi_insight_no_memory(run->info.path);
 }

@@ -38,11 +38,11 @@ static bool group_is_inner(const char *frame)
  * for no stack. */
 static bool group_find_sites(report_run *run)
 {
-    insight_map found = {.mask = 0};
+    lochi_table found = {.mask = 0};
     const char *none = "";
     const size_t stacks = run->info.stacks;
-    bool is_good = lochi_insight_array_reserve(&run->sites, stacks + 1, sizeof(uint32_t)) &&
-                   lochi_insight_array_append(&run->site_names, &none, 1, sizeof none);
+    bool is_good = lochi_array_reserve(&run->sites, stacks + 1, sizeof(uint32_t)) &&
+                   lochi_array_append(&run->site_names, &none, 1, sizeof none);
     for (uint32_t i = 0; is_good && i < stacks; i++) {
         size_t count, at = 0;
         const char *const *frames = loch_recording_get_stack(run->recording, i, &count);
@@ -50,16 +50,15 @@ static bool group_find_sites(report_run *run)
             at++;
         if (at + 1 == count && group_is_inner(frames[at])) at = 0;
         const char *site = count ? frames[at] : "";
-        uint32_t number =
-            *site ? lochi_insight_map_find(&found, (uintptr_t)site) : 0; /* equal frames have one address */
+        uint32_t number = *site ? lochi_table_find(&found, (uintptr_t)site) : 0; /* equal frames have one address */
         if (number == UINT32_MAX) {
             number = (uint32_t)run->site_names.count;
-            is_good = lochi_insight_map_set(&found, (uintptr_t)site, number) &&
-                      lochi_insight_array_append(&run->site_names, &site, 1, sizeof site);
+            is_good = lochi_table_set(&found, (uintptr_t)site, number) &&
+                      lochi_array_append(&run->site_names, &site, 1, sizeof site);
         }
         ((uint32_t *)run->sites.data)[i] = number;
     }
-    lochi_insight_map_free(&found);
+    lochi_table_free(&found);
     return is_good;
 }
 
@@ -153,12 +152,12 @@ static void group_divide(report_grouping *grouping, report_by by, group_weight *
 static bool group_make(report_run *run, report_by by, uint64_t groups)
 {
     report_grouping *grouping = &run->groupings[by];
-    insight_array weights = {.data = NULL}, bytes = {.data = NULL};
+    lochi_array weights = {.data = NULL}, bytes = {.data = NULL};
     grouping->groups = (uint32_t)groups;
-    bool is_good = lochi_insight_array_reserve(&grouping->band_of, groups + 1, 1);
+    bool is_good = lochi_array_reserve(&grouping->band_of, groups + 1, 1);
     if (is_good && groups > 1) {
-        is_good = lochi_insight_array_reserve(&weights, groups, sizeof(group_weight)) &&
-                  lochi_insight_array_reserve(&bytes, run->info.blocks + 1, sizeof(uint64_t));
+        is_good = lochi_array_reserve(&weights, groups, sizeof(group_weight)) &&
+                  lochi_array_reserve(&bytes, run->info.blocks + 1, sizeof(uint64_t));
         group_weight *all = weights.data;
         for (uint32_t i = 0; is_good && i < groups; i++)
             all[i].group = i;
@@ -169,8 +168,8 @@ static bool group_make(report_run *run, report_by by, uint64_t groups)
     }
     /* One band says nothing, except that there must be one grouping: sizes. */
     if (grouping->bands == 1 && by != REPORT_SIZE) grouping->bands = 0;
-    lochi_insight_array_free(&weights);
-    lochi_insight_array_free(&bytes);
+    lochi_array_free(&weights);
+    lochi_array_free(&bytes);
     return is_good;
 }
 

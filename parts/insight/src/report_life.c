@@ -73,11 +73,11 @@ static int life_compare_weight(const void *left, const void *right)
 }
 
 /* Keeps the heaviest `limit` lives, in their order. Returns false if there is no memory. */
-static bool life_select(const report_run *run, insight_array *lives, size_t limit, double *share)
+static bool life_select(const report_run *run, lochi_array *lives, size_t limit, double *share)
 {
     life *all = lives->data;
     uint32_t counts[LIFE_CLASSES] = {0};
-    insight_array edge = {.data = NULL};
+    lochi_array edge = {.data = NULL};
     double total = 0, kept = 0;
     for (size_t i = 0; i < lives->count; i++) {
         total += life_weigh(run, &all[i]);
@@ -93,7 +93,7 @@ static bool life_select(const report_run *run, insight_array *lives, size_t limi
     for (uint32_t i = 0; is_good && i < lives->count; i++)
         if (life_class(run, &all[i]) == last) {
             const life_candidate one = {life_weigh(run, &all[i]), i};
-            is_good = lochi_insight_array_append(&edge, &one, 1, sizeof one);
+            is_good = lochi_array_append(&edge, &one, 1, sizeof one);
         }
     life_candidate *candidates = edge.data;
     if (is_good && edge.count) qsort(candidates, edge.count, sizeof *candidates, life_compare_weight);
@@ -108,24 +108,24 @@ static bool life_select(const report_run *run, insight_array *lives, size_t limi
     }
     lives->count = count;
     if (total > 0) *share = kept / total;
-    lochi_insight_array_free(&edge);
+    lochi_array_free(&edge);
     return is_good;
 }
 
 /* --- lives of the events --- */
 
-static bool life_add(const report_run *run, insight_array *lives, uint32_t block, const life_block *state, uint32_t end)
+static bool life_add(const report_run *run, lochi_array *lives, uint32_t block, const life_block *state, uint32_t end)
 {
     if (end != LIFE_NO_END && end < run->begin) return true; /* ended before the window */
     const life one = {state->address, state->bytes, block, state->begin, end, state->flags};
-    return lochi_insight_array_append(lives, &one, 1, sizeof one);
+    return lochi_array_append(lives, &one, 1, sizeof one);
 }
 
 /* Collects the lives of all blocks. Returns false if there is no memory. */
-static bool life_collect(const report_run *run, insight_array *lives)
+static bool life_collect(const report_run *run, lochi_array *lives)
 {
-    insight_array memory = {.data = NULL};
-    bool is_good = lochi_insight_array_reserve(&memory, run->info.blocks + 1, sizeof(life_block));
+    lochi_array memory = {.data = NULL};
+    bool is_good = lochi_array_reserve(&memory, run->info.blocks + 1, sizeof(life_block));
     life_block *states = memory.data;
     for (uint32_t i = 0; is_good && i < run->end; i++) {
         const loch_recording_event *event = &run->events[i];
@@ -153,11 +153,11 @@ static bool life_collect(const report_run *run, insight_array *lives)
         const bool has_ended = block->free_event != LOCH_RECORDING_NONE && block->free_event < run->end;
         if (!has_ended && block->alloc_event < run->end) is_good = life_add(run, lives, i, &states[i], LIFE_NO_END);
     }
-    lochi_insight_array_free(&memory);
+    lochi_array_free(&memory);
     return is_good;
 }
 
-static bool life_collect_ranges(const report_run *run, insight_array *lives)
+static bool life_collect_ranges(const report_run *run, lochi_array *lives)
 {
     const loch_recording_range *ranges = loch_recording_get_ranges(run->recording);
     bool is_good = true;
@@ -170,7 +170,7 @@ static bool life_collect_ranges(const report_run *run, insight_array *lives)
                           ranges[i].take_event,
                           has_ended ? ranges[i].give_event : LIFE_NO_END,
                           0};
-        is_good = lochi_insight_array_append(lives, &one, 1, sizeof one);
+        is_good = lochi_array_append(lives, &one, 1, sizeof one);
     }
     return is_good;
 }
@@ -185,15 +185,15 @@ static int life_compare_begin(const void *left, const void *right)
 }
 
 /* Returns the number in the page of a group or stack; the first use gives it one. */
-static uint32_t life_number(insight_array *used, insight_array *order, uint32_t group, bool *is_good)
+static uint32_t life_number(lochi_array *used, lochi_array *order, uint32_t group, bool *is_good)
 {
-    if (!*is_good || !lochi_insight_array_reserve(used, (size_t)group + 1, sizeof(uint32_t))) {
+    if (!*is_good || !lochi_array_reserve(used, (size_t)group + 1, sizeof(uint32_t))) {
         *is_good = false;
         return 0;
     }
     uint32_t *number = (uint32_t *)used->data + group;
     if (!*number) {
-        *is_good = lochi_insight_array_append(order, &group, 1, sizeof group);
+        *is_good = lochi_array_append(order, &group, 1, sizeof group);
         *number = (uint32_t)order->count;
     }
     return *number - 1;
@@ -216,7 +216,7 @@ static void life_pack_place(const report_run *run, report_bytes *out, const life
 static uint64_t life_stack(report_run *run, uint32_t stack, bool *is_good)
 {
     if (stack >= run->info.stacks) return 0;
-    if (!lochi_insight_array_reserve(&run->used_stacks, (size_t)stack + 1, sizeof(uint32_t))) *is_good = false;
+    if (!lochi_array_reserve(&run->used_stacks, (size_t)stack + 1, sizeof(uint32_t))) *is_good = false;
     if (*is_good && !((const uint32_t *)run->used_stacks.data)[stack]) {
         size_t count;
         loch_recording_get_stack(run->recording, stack, &count);
@@ -230,7 +230,7 @@ static uint64_t life_stack(report_run *run, uint32_t stack, bool *is_good)
 }
 
 /* Gives numbers to the stacks of the peak and of the end, before all others. */
-static bool life_number_stacks(report_run *run, const insight_array *lives)
+static bool life_number_stacks(report_run *run, const lochi_array *lives)
 {
     const life *all = lives->data;
     bool is_good = true;
@@ -240,7 +240,7 @@ static bool life_number_stacks(report_run *run, const insight_array *lives)
     return is_good;
 }
 
-static bool life_pack(report_run *run, const insight_array *lives)
+static bool life_pack(report_run *run, const lochi_array *lives)
 {
     const life *all = lives->data;
     uint64_t id = 0;
@@ -262,7 +262,7 @@ static bool life_pack(report_run *run, const insight_array *lives)
     return is_good && !run->lives.has_failed;
 }
 
-static bool life_pack_ranges(report_run *run, const insight_array *lives)
+static bool life_pack_ranges(report_run *run, const lochi_array *lives)
 {
     const loch_recording_range *ranges = loch_recording_get_ranges(run->recording);
     const life *all = lives->data;
@@ -277,7 +277,7 @@ static bool life_pack_ranges(report_run *run, const insight_array *lives)
 
 loch_status lochi_insight_report_select(report_run *run)
 {
-    insight_array lives = {.data = NULL}, ranges = {.data = NULL};
+    lochi_array lives = {.data = NULL}, ranges = {.data = NULL};
     bool is_good = life_collect(run, &lives) && life_collect_ranges(run, &ranges);
     run->lives_all = lives.count;
     run->ranges_all = ranges.count;
@@ -288,7 +288,7 @@ loch_status lochi_insight_report_select(report_run *run)
     if (is_good && lives.count) qsort(lives.data, lives.count, sizeof(life), life_compare_begin);
     if (is_good && ranges.count) qsort(ranges.data, ranges.count, sizeof(life), life_compare_begin);
     is_good = is_good && life_pack(run, &lives) && life_pack_ranges(run, &ranges);
-    lochi_insight_array_free(&lives);
-    lochi_insight_array_free(&ranges);
+    lochi_array_free(&lives);
+    lochi_array_free(&ranges);
     return is_good ? LOCH_OK : lochi_insight_no_memory(run->info.path);
 }

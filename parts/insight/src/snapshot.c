@@ -3,7 +3,7 @@
  * time 0, and a failed request comes last. Members may come in any order, so the text is read four times: for names,
  * for streams, for ranges and for blocks. Unknown members are skipped. */
 #include "format.h"
-#include "json_read.h"
+#include "kit/json.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +15,16 @@
 typedef enum snapshot_pass { SNAPSHOT_NAMES, SNAPSHOT_STREAMS, SNAPSHOT_RANGES, SNAPSHOT_BLOCKS } snapshot_pass;
 
 typedef struct snapshot_reader {
-    json_reader json;
+    lochi_json json;
     loch_recording *recording;
     snapshot_pass pass;
     bool has_memory; /* false: memory for the recording ran out */
     bool is_snapshot;
     uint64_t version;
-    insight_map tags;         /* tag of the program -> index of its name */
-    insight_map devices;      /* place in the list -> index of its name */
-    insight_map allocators;   /* number -> index of its name */
-    insight_map streams;      /* id -> number; default streams have 0 */
+    lochi_table tags;         /* tag of the program -> index of its name */
+    lochi_table devices;      /* place in the list -> index of its name */
+    lochi_table allocators;   /* number -> index of its name */
+    lochi_table streams;      /* id -> number; default streams have 0 */
     uint32_t streams_count;   /* numbers that were given */
     uint32_t device;          /* index of the present allocator's device */
     uint32_t allocator;       /* index of the present allocator */
@@ -36,7 +36,7 @@ typedef struct snapshot_reader {
 static bool snapshot_short(snapshot_reader *reader)
 {
     reader->has_memory = false;
-    return lochi_insight_json_read_fail(&reader->json, "there is no memory for the recording");
+    return lochi_json_fail(&reader->json, "there is no memory for the recording");
 }
 
 /* Adds a name, with a number behind it if another object has the name. */
@@ -54,13 +54,13 @@ static uint32_t snapshot_add_name(snapshot_reader *reader, loch_recording_noun n
 }
 
 /* Reads an address: text such as "0x7f00". */
-static bool snapshot_read_address(json_reader *json, uint64_t *out)
+static bool snapshot_read_address(lochi_json *json, uint64_t *out)
 {
     char text[32], *end;
-    if (!lochi_insight_json_read_text(json, text, sizeof text)) return false;
+    if (!lochi_json_text(json, text, sizeof text)) return false;
     if (strncmp(text, "0x", 2) != 0 || !text[2] || strlen(text) > 18 ||
         strspn(text + 2, "0123456789abcdefABCDEF") != strlen(text + 2))
-        return lochi_insight_json_read_fail(json, "an address is expected: \"0x\" and at most 16 hexadecimal digits");
+        return lochi_json_fail(json, "an address is expected: \"0x\" and at most 16 hexadecimal digits");
     *out = strtoull(text + 2, &end, 16);
     return true;
 }
@@ -70,51 +70,51 @@ static bool snapshot_read_address(json_reader *json, uint64_t *out)
 static void snapshot_read_device(snapshot_reader *reader, uint32_t place)
 {
     char name[SNAPSHOT_NAME], text[SNAPSHOT_TEXT] = "";
-    json_reader *json = &reader->json;
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    lochi_json *json = &reader->json;
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
-            lochi_insight_json_read_text(json, text, sizeof text);
+            lochi_json_text(json, text, sizeof text);
         else
-            lochi_insight_json_read_skip(json);
+            lochi_json_skip(json);
     if (json->wrong) return;
     const uint32_t index = snapshot_add_name(reader, LOCH_RECORDING_DEVICE, text, place);
-    if (!json->wrong && !lochi_insight_map_set(&reader->devices, place, index)) snapshot_short(reader);
+    if (!json->wrong && !lochi_table_set(&reader->devices, place, index)) snapshot_short(reader);
 }
 
 static void snapshot_read_tag(snapshot_reader *reader)
 {
     char name[SNAPSHOT_NAME], text[SNAPSHOT_TEXT] = "";
-    json_reader *json = &reader->json;
+    lochi_json *json = &reader->json;
     uint64_t tag = 0;
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
-            lochi_insight_json_read_text(json, text, sizeof text);
+            lochi_json_text(json, text, sizeof text);
         else if (!strcmp(name, "tag"))
-            lochi_insight_json_read_number(json, &tag);
+            lochi_json_number(json, &tag);
         else
-            lochi_insight_json_read_skip(json);
+            lochi_json_skip(json);
     if (json->wrong) return;
     const uint32_t index = lochi_insight_recording_add_name(reader->recording, LOCH_RECORDING_TAG, text, strlen(text));
-    if (index == LOCH_RECORDING_NONE || !lochi_insight_map_set(&reader->tags, tag, index)) snapshot_short(reader);
+    if (index == LOCH_RECORDING_NONE || !lochi_table_set(&reader->tags, tag, index)) snapshot_short(reader);
 }
 
 static void snapshot_read_failure(snapshot_reader *reader)
 {
     char name[SNAPSHOT_NAME];
-    json_reader *json = &reader->json;
+    lochi_json *json = &reader->json;
     reader->has_failure = true;
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "bytes"))
-            lochi_insight_json_read_number(json, &reader->failed);
+            lochi_json_number(json, &reader->failed);
         else if (!strcmp(name, "allocator"))
-            lochi_insight_json_read_number(json, &reader->failure);
+            lochi_json_number(json, &reader->failure);
         else if (!strcmp(name, "stream"))
-            lochi_insight_json_read_number(json, &reader->failure_stream);
+            lochi_json_number(json, &reader->failure_stream);
         else
-            lochi_insight_json_read_skip(json);
+            lochi_json_skip(json);
 }
 
 /* --- streams --- */
@@ -122,28 +122,28 @@ static void snapshot_read_failure(snapshot_reader *reader)
 static void snapshot_read_stream(snapshot_reader *reader)
 {
     char name[SNAPSHOT_NAME];
-    json_reader *json = &reader->json;
+    lochi_json *json = &reader->json;
     uint64_t stream = 0;
     bool is_default = false;
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "stream"))
-            lochi_insight_json_read_number(json, &stream);
+            lochi_json_number(json, &stream);
         else if (!strcmp(name, "default"))
-            lochi_insight_json_read_truth(json, &is_default);
+            lochi_json_truth(json, &is_default);
         else
-            lochi_insight_json_read_skip(json);
-    if (!json->wrong && is_default && !lochi_insight_map_set(&reader->streams, stream, 0)) snapshot_short(reader);
+            lochi_json_skip(json);
+    if (!json->wrong && is_default && !lochi_table_set(&reader->streams, stream, 0)) snapshot_short(reader);
 }
 
 /* Returns the number of a stream: 0 for default streams, others in order of first use. */
 static uint16_t snapshot_stream(snapshot_reader *reader, uint64_t stream)
 {
     if (!stream) return 0;
-    uint32_t number = lochi_insight_map_find(&reader->streams, stream);
+    uint32_t number = lochi_table_find(&reader->streams, stream);
     if (number == UINT32_MAX) {
         number = reader->streams_count < UINT16_MAX ? ++reader->streams_count : UINT16_MAX;
-        if (!lochi_insight_map_set(&reader->streams, stream, number)) snapshot_short(reader);
+        if (!lochi_table_set(&reader->streams, stream, number)) snapshot_short(reader);
     }
     return (uint16_t)number;
 }
@@ -153,23 +153,23 @@ static uint16_t snapshot_stream(snapshot_reader *reader, uint64_t stream)
 static void snapshot_read_handle(snapshot_reader *reader)
 {
     char name[SNAPSHOT_NAME];
-    json_reader *json = &reader->json;
+    lochi_json *json = &reader->json;
     loch_recording_range range = {.device = (uint16_t)reader->device,
                                   .take_event = (uint32_t)reader->recording->events.count,
                                   .give_event = LOCH_RECORDING_NONE};
     bool is_asleep = false, is_range = false;
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "bytes"))
-            lochi_insight_json_read_number(json, &range.bytes);
+            lochi_json_number(json, &range.bytes);
         else if (!strcmp(name, "address"))
             snapshot_read_address(json, &range.address);
         else if (!strcmp(name, "asleep"))
-            lochi_insight_json_read_truth(json, &is_asleep);
+            lochi_json_truth(json, &is_asleep);
         else if (!strcmp(name, "range")) /* memory of the parent */
-            lochi_insight_json_read_truth(json, &is_range);
+            lochi_json_truth(json, &is_range);
         else
-            lochi_insight_json_read_skip(json);
+            lochi_json_skip(json);
     if (json->wrong || is_asleep || is_range) return;
     const uint32_t index = lochi_insight_recording_add_range(reader->recording, &range);
     const loch_recording_event event = {.kind = LOCH_RECORDED_TAKE,
@@ -193,10 +193,10 @@ typedef struct snapshot_block {
 
 static void snapshot_add_block(snapshot_reader *reader, const snapshot_block *read)
 {
-    const uint32_t tag = read->tag ? lochi_insight_map_find(&reader->tags, read->tag) : 0;
+    const uint32_t tag = read->tag ? lochi_table_find(&reader->tags, read->tag) : 0;
     const uint16_t stream = snapshot_stream(reader, read->stream);
     if (tag == UINT32_MAX) {
-        lochi_insight_json_read_fail(&reader->json, "a block has a tag that the list of tags lacks");
+        lochi_json_fail(&reader->json, "a block has a tag that the list of tags lacks");
         return;
     }
     const loch_recording_block block = {.id = reader->recording->blocks.count + 1,
@@ -216,10 +216,10 @@ static uint32_t snapshot_read_stack(snapshot_reader *reader)
 {
     char text[SNAPSHOT_TEXT];
     uint32_t frames[SNAPSHOT_FRAMES], count = 0;
-    json_reader *json = &reader->json;
-    if (!lochi_insight_json_read_open(json, '[')) return LOCH_RECORDING_NONE;
-    while (lochi_insight_json_read_item(json)) {
-        if (!lochi_insight_json_read_text(json, text, sizeof text)) break;
+    lochi_json *json = &reader->json;
+    if (!lochi_json_open(json, '[')) return LOCH_RECORDING_NONE;
+    while (lochi_json_item(json)) {
+        if (!lochi_json_text(json, text, sizeof text)) break;
         if (count == SNAPSHOT_FRAMES) continue; /* the outermost frames are left out */
         frames[count] = lochi_insight_recording_add_text(reader->recording, text, strlen(text));
         if (frames[count++] == UINT32_MAX) snapshot_short(reader);
@@ -234,28 +234,28 @@ static uint32_t snapshot_read_stack(snapshot_reader *reader)
 static void snapshot_read_block(snapshot_reader *reader)
 {
     char name[SNAPSHOT_NAME], state[SNAPSHOT_NAME] = "";
-    json_reader *json = &reader->json;
+    lochi_json *json = &reader->json;
     snapshot_block read = {.stack = LOCH_RECORDING_NONE};
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "address"))
             snapshot_read_address(json, &read.address);
         else if (!strcmp(name, "requested_bytes"))
-            lochi_insight_json_read_number(json, &read.bytes);
+            lochi_json_number(json, &read.bytes);
         else if (!strcmp(name, "stream"))
-            lochi_insight_json_read_number(json, &read.stream);
+            lochi_json_number(json, &read.stream);
         else if (!strcmp(name, "tag"))
-            lochi_insight_json_read_number(json, &read.tag);
+            lochi_json_number(json, &read.tag);
         else if (!strcmp(name, "state"))
-            lochi_insight_json_read_text(json, state, sizeof state);
+            lochi_json_text(json, state, sizeof state);
         else if (!strcmp(name, "range"))
-            lochi_insight_json_read_truth(json, &read.is_range);
+            lochi_json_truth(json, &read.is_range);
         else if (!strcmp(name, "stack"))
             read.stack = snapshot_read_stack(reader);
         else if (!strcmp(name, "blocks"))
             snapshot_read_blocks(reader);
         else
-            lochi_insight_json_read_skip(json);
+            lochi_json_skip(json);
     if (json->wrong || read.is_range) return;
     if (!strcmp(state, "used") || !strcmp(state, "growable")) snapshot_add_block(reader, &read);
 }
@@ -263,8 +263,8 @@ static void snapshot_read_block(snapshot_reader *reader)
 /* NOLINTNEXTLINE(misc-no-recursion): the reader of JSON limits the depth */
 static void snapshot_read_blocks(snapshot_reader *reader)
 {
-    if (!lochi_insight_json_read_open(&reader->json, '[')) return;
-    while (lochi_insight_json_read_item(&reader->json))
+    if (!lochi_json_open(&reader->json, '[')) return;
+    while (lochi_json_item(&reader->json))
         snapshot_read_block(reader);
 }
 
@@ -274,11 +274,11 @@ static void snapshot_read_blocks(snapshot_reader *reader)
 static void snapshot_read_list(snapshot_reader *reader, snapshot_pass pass, void (*read)(snapshot_reader *))
 {
     if (reader->pass != pass) {
-        lochi_insight_json_read_skip(&reader->json);
+        lochi_json_skip(&reader->json);
         return;
     }
-    if (!lochi_insight_json_read_open(&reader->json, '[')) return;
-    while (lochi_insight_json_read_item(&reader->json))
+    if (!lochi_json_open(&reader->json, '[')) return;
+    while (lochi_json_item(&reader->json))
         read(reader);
 }
 
@@ -287,30 +287,30 @@ static void snapshot_read_header(snapshot_reader *reader)
 {
     char name[SNAPSHOT_NAME], text[SNAPSHOT_TEXT] = "";
     uint64_t number = 0, device = 0;
-    json_reader *json = &reader->json;
-    if (!lochi_insight_json_read_open(json, '{')) return;
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    lochi_json *json = &reader->json;
+    if (!lochi_json_open(json, '{')) return;
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "name"))
-            lochi_insight_json_read_text(json, text, sizeof text);
+            lochi_json_text(json, text, sizeof text);
         else if (!strcmp(name, "number"))
-            lochi_insight_json_read_number(json, &number);
+            lochi_json_number(json, &number);
         else if (!strcmp(name, "device"))
-            lochi_insight_json_read_number(json, &device);
+            lochi_json_number(json, &device);
         else
-            lochi_insight_json_read_skip(json);
+            lochi_json_skip(json);
     if (json->wrong) return;
-    reader->device = lochi_insight_map_find(&reader->devices, device);
-    reader->allocator = lochi_insight_map_find(&reader->allocators, number);
+    reader->device = lochi_table_find(&reader->devices, device);
+    reader->allocator = lochi_table_find(&reader->allocators, number);
     if (reader->pass == SNAPSHOT_STREAMS) { /* the first pass with all devices known */
         if (reader->device == UINT32_MAX) {
-            lochi_insight_json_read_fail(json, "an allocator has a device that the list of devices lacks");
+            lochi_json_fail(json, "an allocator has a device that the list of devices lacks");
         } else if (reader->allocator != UINT32_MAX) {
-            lochi_insight_json_read_fail(json, "two allocators have one number");
+            lochi_json_fail(json, "two allocators have one number");
         } else {
             reader->allocator = snapshot_add_name(reader, LOCH_RECORDING_ALLOCATOR, text, number);
             if (reader->allocator >= UINT16_MAX)
-                lochi_insight_json_read_fail(json, "there are more than 65534 allocators");
-            else if (!lochi_insight_map_set(&reader->allocators, number, reader->allocator))
+                lochi_json_fail(json, "there are more than 65534 allocators");
+            else if (!lochi_table_set(&reader->allocators, number, reader->allocator))
                 snapshot_short(reader);
         }
     }
@@ -319,13 +319,13 @@ static void snapshot_read_header(snapshot_reader *reader)
 static void snapshot_read_allocator(snapshot_reader *reader)
 {
     char name[SNAPSHOT_NAME];
-    json_reader *json = &reader->json;
-    const json_reader before = *json;
+    lochi_json *json = &reader->json;
+    const lochi_json before = *json;
     snapshot_read_header(reader);
     if (json->wrong) return;
     *json = before;
-    lochi_insight_json_read_open(json, '{');
-    while (lochi_insight_json_read_member(json, name, sizeof name))
+    lochi_json_open(json, '{');
+    while (lochi_json_member(json, name, sizeof name))
         if (!strcmp(name, "streams"))
             snapshot_read_list(reader, SNAPSHOT_STREAMS, snapshot_read_stream);
         else if (!strcmp(name, "handles"))
@@ -333,36 +333,36 @@ static void snapshot_read_allocator(snapshot_reader *reader)
         else if (!strcmp(name, "blocks"))
             snapshot_read_list(reader, SNAPSHOT_BLOCKS, snapshot_read_block);
         else
-            lochi_insight_json_read_skip(json);
+            lochi_json_skip(json);
 }
 
 /* --- the file --- */
 
 static void snapshot_read_names(snapshot_reader *reader, const char *name)
 {
-    json_reader *json = &reader->json;
+    lochi_json *json = &reader->json;
     char text[SNAPSHOT_TEXT];
     if (!strcmp(name, "format")) {
-        reader->is_snapshot = lochi_insight_json_read_text(json, text, sizeof text) && !strcmp(text, "loch-snapshot");
+        reader->is_snapshot = lochi_json_text(json, text, sizeof text) && !strcmp(text, "loch-snapshot");
     } else if (!strcmp(name, "version")) {
-        lochi_insight_json_read_number(json, &reader->version);
+        lochi_json_number(json, &reader->version);
     } else if (!strcmp(name, "unix_ns")) {
-        lochi_insight_json_read_number(json, &reader->recording->info.started_ns);
+        lochi_json_number(json, &reader->recording->info.started_ns);
     } else if (!strcmp(name, "program")) {
-        if (!lochi_insight_json_read_text(json, text, sizeof text)) return;
+        if (!lochi_json_text(json, text, sizeof text)) return;
         free((char *)reader->recording->info.program);
         reader->recording->info.program = strdup(text);
         if (!reader->recording->info.program) snapshot_short(reader);
     } else if (!strcmp(name, "failure")) {
         snapshot_read_failure(reader);
     } else if (!strcmp(name, "devices")) {
-        if (!lochi_insight_json_read_open(json, '[')) return;
-        for (uint32_t place = 0; lochi_insight_json_read_item(json); place++)
+        if (!lochi_json_open(json, '[')) return;
+        for (uint32_t place = 0; lochi_json_item(json); place++)
             snapshot_read_device(reader, place);
     } else if (!strcmp(name, "tags")) {
         snapshot_read_list(reader, SNAPSHOT_NAMES, snapshot_read_tag);
     } else {
-        lochi_insight_json_read_skip(json);
+        lochi_json_skip(json);
     }
 }
 
@@ -370,32 +370,31 @@ static void snapshot_read_names(snapshot_reader *reader, const char *name)
 static bool snapshot_read(snapshot_reader *reader, const insight_source *source, snapshot_pass pass)
 {
     char name[SNAPSHOT_NAME];
-    json_reader *json = &reader->json;
-    *json = lochi_insight_json_read_begin(source->data, source->bytes);
+    lochi_json *json = &reader->json;
+    *json = lochi_json_begin(source->data, source->bytes);
     reader->pass = pass;
-    if (lochi_insight_json_read_open(json, '{'))
-        while (lochi_insight_json_read_member(json, name, sizeof name)) {
+    if (lochi_json_open(json, '{'))
+        while (lochi_json_member(json, name, sizeof name)) {
             if (pass == SNAPSHOT_NAMES) {
                 snapshot_read_names(reader, name);
             } else if (!strcmp(name, "allocators")) {
-                if (!lochi_insight_json_read_open(json, '[')) break;
-                while (lochi_insight_json_read_item(json))
+                if (!lochi_json_open(json, '[')) break;
+                while (lochi_json_item(json))
                     snapshot_read_allocator(reader);
             } else {
-                lochi_insight_json_read_skip(json);
+                lochi_json_skip(json);
             }
         }
-    if (!lochi_insight_json_read_end(json)) return false;
+    if (!lochi_json_end(json)) return false;
     if (pass != SNAPSHOT_NAMES) return true;
     if (!reader->is_snapshot)
-        return lochi_insight_json_read_fail(json,
-                                            "it is JSON, but not a snapshot: \"format\" is not \"loch-snapshot\"");
-    return reader->version == 1 || lochi_insight_json_read_fail(json, "only snapshots of version 1 are known");
+        return lochi_json_fail(json, "it is JSON, but not a snapshot: \"format\" is not \"loch-snapshot\"");
+    return reader->version == 1 || lochi_json_fail(json, "only snapshots of version 1 are known");
 }
 
 static void snapshot_add_failure(snapshot_reader *reader)
 {
-    const uint32_t allocator = lochi_insight_map_find(&reader->allocators, reader->failure);
+    const uint32_t allocator = lochi_table_find(&reader->allocators, reader->failure);
     if (!reader->has_failure || allocator == UINT32_MAX) return;
     const loch_recording_event event = {.kind = LOCH_RECORDED_FAIL,
                                         .value = reader->failed,
@@ -419,9 +418,9 @@ loch_status lochi_insight_read_snapshot(const insight_source *source, const loch
         status = loch_error_set(reader.has_memory ? LOCH_E_INVALID : LOCH_E_HOST_MEMORY, NULL, 0, "%s: byte %zu: %s",
                                 source->path, (size_t)(reader.json.at - reader.json.start), reader.json.wrong);
     recording->info.has_addresses = recording->info.was_ended = 1;
-    lochi_insight_map_free(&reader.tags);
-    lochi_insight_map_free(&reader.devices);
-    lochi_insight_map_free(&reader.allocators);
-    lochi_insight_map_free(&reader.streams);
+    lochi_table_free(&reader.tags);
+    lochi_table_free(&reader.devices);
+    lochi_table_free(&reader.allocators);
+    lochi_table_free(&reader.streams);
     return status;
 }

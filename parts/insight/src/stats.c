@@ -28,7 +28,7 @@ static int stats_compare_groups(const void *a, const void *b)
 }
 
 /* Keeps the groups that have blocks, most bytes first. */
-static void stats_sort_groups(insight_array *array)
+static void stats_sort_groups(lochi_array *array)
 {
     insight_group *groups = array->data;
     size_t count = 0;
@@ -39,9 +39,9 @@ static void stats_sort_groups(insight_array *array)
 }
 
 /* Makes one group for each index, and one for those without. */
-static bool stats_make_groups(insight_array *array, size_t count)
+static bool stats_make_groups(lochi_array *array, size_t count)
 {
-    if (!lochi_insight_array_reserve(array, count + 1, sizeof(insight_group))) return false;
+    if (!lochi_array_reserve(array, count + 1, sizeof(insight_group))) return false;
     insight_group *groups = array->data;
     for (size_t i = 0; i <= count; i++)
         groups[i] = (insight_group){.key = i < count ? (uint32_t)i : LOCH_RECORDING_NONE};
@@ -126,7 +126,7 @@ static int stats_compare_calls(const void *a, const void *b)
     return x->call < y->call ? -1 : x->call > y->call;
 }
 
-static void stats_sort_calls(insight_array *array)
+static void stats_sort_calls(lochi_array *array)
 {
     insight_call *calls = array->data;
     size_t count = 0;
@@ -208,26 +208,26 @@ static bool stats_walk(stats_pass *pass)
 
 bool lochi_insight_stats_compute(const loch_recording *recording, insight_stats *out)
 {
-    insight_array sizes = {.data = NULL};
+    lochi_array sizes = {.data = NULL};
     *out = (insight_stats){.info = recording->info};
     const size_t calls = (size_t)out->info.calls;
-    bool is_good = lochi_insight_array_reserve(&sizes, recording->blocks.count + 1, sizeof(uint64_t)) &&
-                   lochi_insight_array_reserve(&out->calls, calls + 1, sizeof(insight_call));
+    bool is_good = lochi_array_reserve(&sizes, recording->blocks.count + 1, sizeof(uint64_t)) &&
+                   lochi_array_reserve(&out->calls, calls + 1, sizeof(insight_call));
     out->calls.count = is_good ? calls : 0;
     stats_pass pass = {.recording = recording, .stats = out, .sizes = sizes.data};
     is_good = is_good && stats_walk(&pass);
     if (is_good) stats_sort_calls(&out->calls);
-    lochi_insight_array_free(&sizes);
+    lochi_array_free(&sizes);
     return is_good;
 }
 
 void lochi_insight_stats_free(insight_stats *stats)
 {
-    lochi_insight_array_free(&stats->peak.tags);
-    lochi_insight_array_free(&stats->peak.stacks);
-    lochi_insight_array_free(&stats->end.tags);
-    lochi_insight_array_free(&stats->end.stacks);
-    lochi_insight_array_free(&stats->calls);
+    lochi_array_free(&stats->peak.tags);
+    lochi_array_free(&stats->peak.stacks);
+    lochi_array_free(&stats->end.tags);
+    lochi_array_free(&stats->end.stacks);
+    lochi_array_free(&stats->calls);
 }
 
 double lochi_insight_stats_fragmentation(const insight_stats *stats)

@@ -24,8 +24,8 @@ typedef struct insight_held {
 /* What is live at a moment. */
 typedef struct insight_live {
     uint64_t blocks, bytes;
-    insight_array tags;   /* of insight_group, most bytes first */
-    insight_array stacks; /* of insight_group, most bytes first */
+    lochi_array tags;   /* of insight_group, most bytes first */
+    lochi_array stacks; /* of insight_group, most bytes first */
     insight_held largest[INSIGHT_LARGEST_MAX];
     size_t largest_count;
 } insight_live;
@@ -46,7 +46,7 @@ typedef struct insight_stats {
     uint64_t reserved_at_peak;      /* bytes taken from drivers at that time */
     uint64_t calls_count, calls_ns;
     insight_live peak, end;
-    insight_array calls; /* of insight_call, most time first */
+    lochi_array calls; /* of insight_call, most time first */
     insight_bucket lifetimes[INSIGHT_BUCKETS], sizes[INSIGHT_BUCKETS];
     uint64_t columns[INSIGHT_COLUMNS]; /* most requested bytes in each part of the time */
 } insight_stats;

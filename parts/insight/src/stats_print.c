@@ -27,71 +27,69 @@ static const char *print_plural(uint64_t count)
 
 /* --- the page --- */
 
-static void page_head(insight_text *out, const insight_stats *stats)
+static void page_head(lochi_text *out, const insight_stats *stats)
 {
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX];
     const loch_recording_info *info = &stats->info;
-    lochi_insight_text_add_name(out, info->path);
-    lochi_insight_text_add(out, ", a %s\n", print_formats[info->format]);
+    lochi_text_write_name(out, info->path);
+    lochi_text_write(out, ", a %s\n", print_formats[info->format]);
     if (info->program && *info->program) {
-        lochi_insight_text_add(out, "  %-18s ", "program");
-        lochi_insight_text_add_name(out, info->program);
-        lochi_insight_text_add(out, "\n");
+        lochi_text_write(out, "  %-18s ", "program");
+        lochi_text_write_name(out, info->program);
+        lochi_text_write(out, "\n");
     }
-    lochi_insight_text_add(out, "  %-18s %s in %s", "events", lochi_insight_figure_number(info->events, a),
-                           lochi_insight_figure_time(info->duration_ns, b));
-    lochi_insight_text_add(out, ", %" PRIu64 " thread%s, %" PRIu64 " stream%s\n", info->threads,
-                           print_plural(info->threads), info->streams, print_plural(info->streams));
-    lochi_insight_text_add(out, "  %-18s %s", "blocks", lochi_insight_figure_number(info->blocks, a));
+    lochi_text_write(out, "  %-18s %s in %s", "events", lochi_insight_figure_number(info->events, a),
+                     lochi_insight_figure_time(info->duration_ns, b));
+    lochi_text_write(out, ", %" PRIu64 " thread%s, %" PRIu64 " stream%s\n", info->threads, print_plural(info->threads),
+                     info->streams, print_plural(info->streams));
+    lochi_text_write(out, "  %-18s %s", "blocks", lochi_insight_figure_number(info->blocks, a));
     if (stats->counts[LOCH_RECORDED_RESIZE])
-        lochi_insight_text_add(out, ", %s resized",
-                               lochi_insight_figure_number(stats->counts[LOCH_RECORDED_RESIZE], a));
+        lochi_text_write(out, ", %s resized", lochi_insight_figure_number(stats->counts[LOCH_RECORDED_RESIZE], a));
     if (stats->counts[LOCH_RECORDED_MOVE])
-        lochi_insight_text_add(out, ", %s moved", lochi_insight_figure_number(stats->counts[LOCH_RECORDED_MOVE], a));
-    lochi_insight_text_add(out, "\n");
+        lochi_text_write(out, ", %s moved", lochi_insight_figure_number(stats->counts[LOCH_RECORDED_MOVE], a));
+    lochi_text_write(out, "\n");
     if (stats->counts[LOCH_RECORDED_FAIL])
-        lochi_insight_text_add(out, "  %-18s %s requests failed\n", "failures",
-                               lochi_insight_figure_number(stats->counts[LOCH_RECORDED_FAIL], a));
+        lochi_text_write(out, "  %-18s %s requests failed\n", "failures",
+                         lochi_insight_figure_number(stats->counts[LOCH_RECORDED_FAIL], a));
     if (info->lost || info->unknown)
-        lochi_insight_text_add(out, "  %-18s %s events lost by the recorder, %s of blocks that are not recorded\n",
-                               "missing", lochi_insight_figure_number(info->lost, a),
-                               lochi_insight_figure_number(info->unknown, b));
+        lochi_text_write(out, "  %-18s %s events lost by the recorder, %s of blocks that are not recorded\n", "missing",
+                         lochi_insight_figure_number(info->lost, a), lochi_insight_figure_number(info->unknown, b));
 }
 
-static void page_peaks(insight_text *out, const insight_stats *stats)
+static void page_peaks(lochi_text *out, const insight_stats *stats)
 {
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX], c[INSIGHT_FIGURE_MAX];
     const loch_recording_info *info = &stats->info;
-    lochi_insight_text_add(
-        out, "  %-18s %s (%s bytes) at %s, %.0f %% of the time\n", "peak requested",
-        lochi_insight_figure_bytes(info->peak_requested, a), lochi_insight_figure_number(info->peak_requested, b),
-        lochi_insight_figure_time(stats->peak_ns, c), print_share(stats->peak_ns, info->duration_ns));
+    lochi_text_write(out, "  %-18s %s (%s bytes) at %s, %.0f %% of the time\n", "peak requested",
+                     lochi_insight_figure_bytes(info->peak_requested, a),
+                     lochi_insight_figure_number(info->peak_requested, b), lochi_insight_figure_time(stats->peak_ns, c),
+                     print_share(stats->peak_ns, info->duration_ns));
     if (info->peak_reserved)
-        lochi_insight_text_add(out, "  %-18s %s (%s bytes)\n", "peak reserved",
-                               lochi_insight_figure_bytes(info->peak_reserved, a),
-                               lochi_insight_figure_number(info->peak_reserved, b));
+        lochi_text_write(out, "  %-18s %s (%s bytes)\n", "peak reserved",
+                         lochi_insight_figure_bytes(info->peak_reserved, a),
+                         lochi_insight_figure_number(info->peak_reserved, b));
     if (lochi_insight_stats_fragmentation(stats) >= 0)
-        lochi_insight_text_add(out, "  %-18s %.2f %% of %s reserved at the peak was not requested\n", "fragmentation",
-                               100 * lochi_insight_stats_fragmentation(stats),
-                               lochi_insight_figure_bytes(stats->reserved_at_peak, a));
-    lochi_insight_text_add(out, "  %-18s %s block%s, %s\n", "live at the end",
-                           lochi_insight_figure_number(info->live_blocks, a), print_plural(info->live_blocks),
-                           lochi_insight_figure_bytes(info->live_bytes, b));
+        lochi_text_write(out, "  %-18s %.2f %% of %s reserved at the peak was not requested\n", "fragmentation",
+                         100 * lochi_insight_stats_fragmentation(stats),
+                         lochi_insight_figure_bytes(stats->reserved_at_peak, a));
+    lochi_text_write(out, "  %-18s %s block%s, %s\n", "live at the end",
+                     lochi_insight_figure_number(info->live_blocks, a), print_plural(info->live_blocks),
+                     lochi_insight_figure_bytes(info->live_bytes, b));
 }
 
 /* Draws memory over time as one line of bars. */
-static void page_columns(insight_text *out, const insight_stats *stats)
+static void page_columns(lochi_text *out, const insight_stats *stats)
 {
     static const char *const bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     char a[INSIGHT_FIGURE_MAX];
     if (!stats->info.peak_requested) return;
-    lochi_insight_text_add(out, "\nRequested memory over time\n  ");
+    lochi_text_write(out, "\nRequested memory over time\n  ");
     for (size_t i = 0; i < INSIGHT_COLUMNS; i++) {
         const double part = (double)stats->columns[i] / (double)stats->info.peak_requested;
         const size_t level = stats->columns[i] ? 1 + (size_t)(part * 7.5) : 0;
-        lochi_insight_text_add(out, "%s", bars[level > 8 ? 8 : level]);
+        lochi_text_write(out, "%s", bars[level > 8 ? 8 : level]);
     }
-    lochi_insight_text_add(out, "  %s\n", lochi_insight_figure_bytes(stats->info.peak_requested, a));
+    lochi_text_write(out, "  %s\n", lochi_insight_figure_bytes(stats->info.peak_requested, a));
 }
 
 /* Formats a call site: the innermost frames. Returns `text`. */
@@ -113,7 +111,7 @@ static const char *page_tag(const loch_recording *recording, uint32_t tag)
     return tag ? loch_recording_get_name(recording, LOCH_RECORDING_TAG, tag) : "(no tag)";
 }
 
-static void page_groups(insight_text *out, const loch_recording *recording, const insight_array *array, uint64_t bytes,
+static void page_groups(lochi_text *out, const loch_recording *recording, const lochi_array *array, uint64_t bytes,
                         const char *title, const char *noun)
 {
     const insight_group *groups = array->data;
@@ -121,68 +119,65 @@ static void page_groups(insight_text *out, const loch_recording *recording, cons
     const bool is_tag = !strcmp(noun, "tag");
     uint64_t rest_blocks = 0, rest_bytes = 0;
     if (!array->count || (array->count == 1 && groups[0].key == (is_tag ? 0 : LOCH_RECORDING_NONE))) return;
-    lochi_insight_text_add(out, "\n%s\n  %12s %7s %11s  %s\n", title, "bytes", "share", "blocks", noun);
+    lochi_text_write(out, "\n%s\n  %12s %7s %11s  %s\n", title, "bytes", "share", "blocks", noun);
     for (size_t i = 0; i < array->count; i++) {
         if (i >= PRINT_ROWS_MAX) {
             rest_blocks += groups[i].blocks;
             rest_bytes += groups[i].bytes;
             continue;
         }
-        lochi_insight_text_add(out, "  %12s %5.1f %% %11s  ", lochi_insight_figure_bytes(groups[i].bytes, a),
-                               print_share(groups[i].bytes, bytes), lochi_insight_figure_number(groups[i].blocks, b));
-        lochi_insight_text_add_name(out, is_tag ? page_tag(recording, groups[i].key)
-                                                : page_site(recording, groups[i].key, site));
-        lochi_insight_text_add(out, "\n");
+        lochi_text_write(out, "  %12s %5.1f %% %11s  ", lochi_insight_figure_bytes(groups[i].bytes, a),
+                         print_share(groups[i].bytes, bytes), lochi_insight_figure_number(groups[i].blocks, b));
+        lochi_text_write_name(out,
+                              is_tag ? page_tag(recording, groups[i].key) : page_site(recording, groups[i].key, site));
+        lochi_text_write(out, "\n");
     }
     if (rest_blocks)
-        lochi_insight_text_add(out, "  %12s %5.1f %% %11s  (%zu more)\n", lochi_insight_figure_bytes(rest_bytes, a),
-                               print_share(rest_bytes, bytes), lochi_insight_figure_number(rest_blocks, b),
-                               array->count - PRINT_ROWS_MAX);
+        lochi_text_write(out, "  %12s %5.1f %% %11s  (%zu more)\n", lochi_insight_figure_bytes(rest_bytes, a),
+                         print_share(rest_bytes, bytes), lochi_insight_figure_number(rest_blocks, b),
+                         array->count - PRINT_ROWS_MAX);
 }
 
-static void page_largest(insight_text *out, const loch_recording *recording, const insight_live *live,
-                         const char *title)
+static void page_largest(lochi_text *out, const loch_recording *recording, const insight_live *live, const char *title)
 {
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX], c[INSIGHT_FIGURE_MAX], site[PRINT_SITE_MAX + 1];
     if (!live->largest_count) return;
-    lochi_insight_text_add(out, "\n%s\n  %12s %12s %12s  %s\n", title, "bytes", "since", "lives", "block");
+    lochi_text_write(out, "\n%s\n  %12s %12s %12s  %s\n", title, "bytes", "since", "lives", "block");
     for (size_t i = 0; i < live->largest_count; i++) {
         const loch_recording_block *block = loch_recording_get_blocks(recording) + live->largest[i].block;
         const loch_recording_event *events = loch_recording_get_events(recording);
         const loch_recording_event *start = &events[block->alloc_event];
         const uint64_t end_ns =
             block->free_event == LOCH_RECORDING_NONE ? start->time_ns : events[block->free_event].time_ns;
-        lochi_insight_text_add(out, "  %12s %12s %12s  %" PRIu64, lochi_insight_figure_bytes(live->largest[i].bytes, a),
-                               block->is_present ? "the start" : lochi_insight_figure_time(start->time_ns, b),
-                               block->free_event == LOCH_RECORDING_NONE
-                                   ? "to the end"
-                                   : lochi_insight_figure_time(end_ns - start->time_ns, c),
-                               block->id);
-        lochi_insight_text_add(out, "%s", block->tag ? " " : "");
-        if (block->tag) lochi_insight_text_add_name(out, page_tag(recording, block->tag));
-        lochi_insight_text_add(out, "%s", start->stack != LOCH_RECORDING_NONE ? ", " : "");
-        if (start->stack != LOCH_RECORDING_NONE)
-            lochi_insight_text_add_name(out, page_site(recording, start->stack, site));
-        lochi_insight_text_add(out, "\n");
+        lochi_text_write(out, "  %12s %12s %12s  %" PRIu64, lochi_insight_figure_bytes(live->largest[i].bytes, a),
+                         block->is_present ? "the start" : lochi_insight_figure_time(start->time_ns, b),
+                         block->free_event == LOCH_RECORDING_NONE
+                             ? "to the end"
+                             : lochi_insight_figure_time(end_ns - start->time_ns, c),
+                         block->id);
+        lochi_text_write(out, "%s", block->tag ? " " : "");
+        if (block->tag) lochi_text_write_name(out, page_tag(recording, block->tag));
+        lochi_text_write(out, "%s", start->stack != LOCH_RECORDING_NONE ? ", " : "");
+        if (start->stack != LOCH_RECORDING_NONE) lochi_text_write_name(out, page_site(recording, start->stack, site));
+        lochi_text_write(out, "\n");
     }
 }
 
-static void page_calls(insight_text *out, const loch_recording *recording, const insight_stats *stats)
+static void page_calls(lochi_text *out, const loch_recording *recording, const insight_stats *stats)
 {
     const insight_call *calls = stats->calls.data;
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX], c[INSIGHT_FIGURE_MAX], d[INSIGHT_FIGURE_MAX];
     if (!stats->calls.count) return;
-    lochi_insight_text_add(out, "\nDriver calls: %s, %s, %.2f %% of the time\n  %12s %12s %12s %12s  call\n",
-                           lochi_insight_figure_number(stats->calls_count, a),
-                           lochi_insight_figure_time(stats->calls_ns, b),
-                           print_share(stats->calls_ns, stats->info.duration_ns), "time", "calls", "mean", "longest");
+    lochi_text_write(out, "\nDriver calls: %s, %s, %.2f %% of the time\n  %12s %12s %12s %12s  call\n",
+                     lochi_insight_figure_number(stats->calls_count, a), lochi_insight_figure_time(stats->calls_ns, b),
+                     print_share(stats->calls_ns, stats->info.duration_ns), "time", "calls", "mean", "longest");
     for (size_t i = 0; i < stats->calls.count; i++) {
-        lochi_insight_text_add(out, "  %12s %12s %12s %12s  ", lochi_insight_figure_time(calls[i].ns, a),
-                               lochi_insight_figure_number(calls[i].count, b),
-                               lochi_insight_figure_time(calls[i].ns / calls[i].count, c),
-                               lochi_insight_figure_time(calls[i].longest_ns, d));
-        lochi_insight_text_add_name(out, loch_recording_get_name(recording, LOCH_RECORDING_CALL, calls[i].call));
-        lochi_insight_text_add(out, "\n");
+        lochi_text_write(out, "  %12s %12s %12s %12s  ", lochi_insight_figure_time(calls[i].ns, a),
+                         lochi_insight_figure_number(calls[i].count, b),
+                         lochi_insight_figure_time(calls[i].ns / calls[i].count, c),
+                         lochi_insight_figure_time(calls[i].longest_ns, d));
+        lochi_text_write_name(out, loch_recording_get_name(recording, LOCH_RECORDING_CALL, calls[i].call));
+        lochi_text_write(out, "\n");
     }
 }
 
@@ -198,7 +193,7 @@ static const char *page_trim(char *text)
 }
 
 /* Prints a histogram, from its first to its last bucket that is not empty. */
-static void page_buckets(insight_text *out, const insight_bucket *buckets, const uint64_t *bounds, bool is_time)
+static void page_buckets(lochi_text *out, const insight_bucket *buckets, const uint64_t *bounds, bool is_time)
 {
     char a[INSIGHT_FIGURE_MAX], b[INSIGHT_FIGURE_MAX], c[INSIGHT_FIGURE_MAX], bar[PRINT_BAR + 1];
     uint64_t most = 0;
@@ -210,8 +205,8 @@ static void page_buckets(insight_text *out, const insight_bucket *buckets, const
         if (buckets[i].count > most) most = buckets[i].count;
     }
     if (!most) return;
-    lochi_insight_text_add(out, "\n%s\n  %14s %11s %12s\n", is_time ? "Lifetimes of freed blocks" : "Sizes of blocks",
-                           is_time ? "shorter than" : "smaller than", "blocks", "bytes");
+    lochi_text_write(out, "\n%s\n  %14s %11s %12s\n", is_time ? "Lifetimes of freed blocks" : "Sizes of blocks",
+                     is_time ? "shorter than" : "smaller than", "blocks", "bytes");
     for (size_t i = first; i <= last; i++) {
         const size_t length = (size_t)((double)buckets[i].count / (double)most * PRINT_BAR + 0.5);
         memset(bar, '#', length);
@@ -221,12 +216,12 @@ static void page_buckets(insight_text *out, const insight_bucket *buckets, const
         else
             lochi_insight_figure_bytes(bounds[i], a);
         const char *bound = bounds[i] == UINT64_MAX ? "more" : page_trim(a);
-        lochi_insight_text_add(out, "  %14s %11s %12s%s%s\n", bound, lochi_insight_figure_number(buckets[i].count, b),
-                               lochi_insight_figure_bytes(buckets[i].bytes, c), length ? "  " : "", bar);
+        lochi_text_write(out, "  %14s %11s %12s%s%s\n", bound, lochi_insight_figure_number(buckets[i].count, b),
+                         lochi_insight_figure_bytes(buckets[i].bytes, c), length ? "  " : "", bar);
     }
 }
 
-static void page_print(insight_text *out, const loch_recording *recording, const insight_stats *stats)
+static void page_print(lochi_text *out, const loch_recording *recording, const insight_stats *stats)
 {
     page_head(out, stats);
     page_peaks(out, stats);
@@ -244,88 +239,87 @@ static void page_print(insight_text *out, const loch_recording *recording, const
 
 /* --- JSON --- */
 
-static void json_number(insight_text *out, const char *name, uint64_t value)
+static void json_number(lochi_text *out, const char *name, uint64_t value)
 {
-    lochi_insight_text_add(out, "\"%s\": %" PRIu64 ", ", name, value);
+    lochi_text_write(out, "\"%s\": %" PRIu64 ", ", name, value);
 }
 
-static void json_text(insight_text *out, const char *name, const char *text)
+static void json_text(lochi_text *out, const char *name, const char *text)
 {
-    lochi_insight_text_add(out, "\"%s\": ", name);
-    lochi_insight_text_add_quoted(out, text);
-    lochi_insight_text_add(out, ", ");
+    lochi_text_write(out, "\"%s\": ", name);
+    lochi_text_write_json(out, text);
+    lochi_text_write(out, ", ");
 }
 
-static void json_stack(insight_text *out, const loch_recording *recording, uint32_t stack)
+static void json_stack(lochi_text *out, const loch_recording *recording, uint32_t stack)
 {
     size_t count;
     const char *const *frames = loch_recording_get_stack(recording, stack, &count);
-    lochi_insight_text_add(out, "\"stack\": [");
+    lochi_text_write(out, "\"stack\": [");
     for (size_t i = 0; i < count; i++) {
-        lochi_insight_text_add(out, "%s", i ? ", " : "");
-        lochi_insight_text_add_quoted(out, frames[i]);
+        lochi_text_write(out, "%s", i ? ", " : "");
+        lochi_text_write_json(out, frames[i]);
     }
-    lochi_insight_text_add(out, "]");
+    lochi_text_write(out, "]");
 }
 
-static void json_live(insight_text *out, const loch_recording *recording, const insight_live *live)
+static void json_live(lochi_text *out, const loch_recording *recording, const insight_live *live)
 {
     const insight_group *tags = live->tags.data, *stacks = live->stacks.data;
-    lochi_insight_text_add(out, "{");
+    lochi_text_write(out, "{");
     json_number(out, "blocks", live->blocks);
     json_number(out, "bytes", live->bytes);
-    lochi_insight_text_add(out, "\"tags\": [");
+    lochi_text_write(out, "\"tags\": [");
     for (size_t i = 0; i < live->tags.count; i++) {
-        lochi_insight_text_add(out, "%s{", i ? ", " : "");
+        lochi_text_write(out, "%s{", i ? ", " : "");
         json_text(out, "tag", loch_recording_get_name(recording, LOCH_RECORDING_TAG, tags[i].key));
-        lochi_insight_text_add(out, "\"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 "}", tags[i].bytes, tags[i].blocks);
+        lochi_text_write(out, "\"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 "}", tags[i].bytes, tags[i].blocks);
     }
-    lochi_insight_text_add(out, "], \"call_sites\": [");
+    lochi_text_write(out, "], \"call_sites\": [");
     for (size_t i = 0; i < live->stacks.count; i++) {
-        lochi_insight_text_add(out, "%s{\"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 ", ", i ? ", " : "",
-                               stacks[i].bytes, stacks[i].blocks);
+        lochi_text_write(out, "%s{\"bytes\": %" PRIu64 ", \"blocks\": %" PRIu64 ", ", i ? ", " : "", stacks[i].bytes,
+                         stacks[i].blocks);
         json_stack(out, recording, stacks[i].key);
-        lochi_insight_text_add(out, "}");
+        lochi_text_write(out, "}");
     }
-    lochi_insight_text_add(out, "], \"largest\": [");
+    lochi_text_write(out, "], \"largest\": [");
     for (size_t i = 0; i < live->largest_count; i++) {
         const loch_recording_block *block = loch_recording_get_blocks(recording) + live->largest[i].block;
         const loch_recording_event *event = loch_recording_get_events(recording) + block->alloc_event;
-        lochi_insight_text_add(out, "%s{", i ? ", " : "");
+        lochi_text_write(out, "%s{", i ? ", " : "");
         json_number(out, "block", block->id);
         json_number(out, "bytes", live->largest[i].bytes);
         json_number(out, "time_ns", event->time_ns);
         json_text(out, "tag", loch_recording_get_name(recording, LOCH_RECORDING_TAG, block->tag));
         json_text(out, "allocator", loch_recording_get_name(recording, LOCH_RECORDING_ALLOCATOR, block->allocator));
         json_stack(out, recording, event->stack);
-        lochi_insight_text_add(out, "}");
+        lochi_text_write(out, "}");
     }
-    lochi_insight_text_add(out, "]}");
+    lochi_text_write(out, "]}");
 }
 
-static void json_buckets(insight_text *out, const char *name, const char *bound, const insight_bucket *buckets,
+static void json_buckets(lochi_text *out, const char *name, const char *bound, const insight_bucket *buckets,
                          const uint64_t *bounds)
 {
-    lochi_insight_text_add(out, "\"%s\": [", name);
+    lochi_text_write(out, "\"%s\": [", name);
     for (size_t i = 0; i < INSIGHT_BUCKETS; i++) {
-        lochi_insight_text_add(out, "%s{\"%s\": ", i ? ", " : "", bound);
+        lochi_text_write(out, "%s{\"%s\": ", i ? ", " : "", bound);
         if (bounds[i] == UINT64_MAX)
-            lochi_insight_text_add(out, "null");
+            lochi_text_write(out, "null");
         else
-            lochi_insight_text_add(out, "%" PRIu64, bounds[i]);
-        lochi_insight_text_add(out, ", \"blocks\": %" PRIu64 ", \"bytes\": %" PRIu64 "}", buckets[i].count,
-                               buckets[i].bytes);
+            lochi_text_write(out, "%" PRIu64, bounds[i]);
+        lochi_text_write(out, ", \"blocks\": %" PRIu64 ", \"bytes\": %" PRIu64 "}", buckets[i].count, buckets[i].bytes);
     }
-    lochi_insight_text_add(out, "]");
+    lochi_text_write(out, "]");
 }
 
-static void json_print(insight_text *out, const loch_recording *recording, const insight_stats *stats)
+static void json_print(lochi_text *out, const loch_recording *recording, const insight_stats *stats)
 {
     static const char *const kinds[INSIGHT_KINDS] = {"allocs", "frees", "uses",   "resizes", "moves",   "takes",
                                                      "gives",  "calls", "sleeps", "wakes",   "failures"};
     const loch_recording_info *info = &stats->info;
     const insight_call *calls = stats->calls.data;
-    lochi_insight_text_add(out, "{");
+    lochi_text_write(out, "{");
     json_text(out, "path", info->path);
     json_text(out, "format", print_formats[info->format]);
     json_text(out, "program", info->program ? info->program : "");
@@ -345,33 +339,33 @@ static void json_print(insight_text *out, const loch_recording *recording, const
     json_number(out, "peak_reserved", info->peak_reserved);
     json_number(out, "reserved_at_peak", stats->reserved_at_peak);
     if (lochi_insight_stats_fragmentation(stats) < 0)
-        lochi_insight_text_add(out, "\"fragmentation\": null, ");
+        lochi_text_write(out, "\"fragmentation\": null, ");
     else
-        lochi_insight_text_add(out, "\"fragmentation\": %.6f, ", lochi_insight_stats_fragmentation(stats));
-    lochi_insight_text_add(out, "\"at_peak\": ");
+        lochi_text_write(out, "\"fragmentation\": %.6f, ", lochi_insight_stats_fragmentation(stats));
+    lochi_text_write(out, "\"at_peak\": ");
     json_live(out, recording, &stats->peak);
-    lochi_insight_text_add(out, ", \"at_end\": ");
+    lochi_text_write(out, ", \"at_end\": ");
     json_live(out, recording, &stats->end);
-    lochi_insight_text_add(out, ", ");
+    lochi_text_write(out, ", ");
     json_number(out, "driver_calls_ns", stats->calls_ns);
-    lochi_insight_text_add(out, "\"driver_calls\": [");
+    lochi_text_write(out, "\"driver_calls\": [");
     for (size_t i = 0; i < stats->calls.count; i++) {
-        lochi_insight_text_add(out, "%s{", i ? ", " : "");
+        lochi_text_write(out, "%s{", i ? ", " : "");
         json_text(out, "call", loch_recording_get_name(recording, LOCH_RECORDING_CALL, calls[i].call));
-        lochi_insight_text_add(out, "\"calls\": %" PRIu64 ", \"ns\": %" PRIu64 ", \"longest_ns\": %" PRIu64 "}",
-                               calls[i].count, calls[i].ns, calls[i].longest_ns);
+        lochi_text_write(out, "\"calls\": %" PRIu64 ", \"ns\": %" PRIu64 ", \"longest_ns\": %" PRIu64 "}",
+                         calls[i].count, calls[i].ns, calls[i].longest_ns);
     }
-    lochi_insight_text_add(out, "], ");
+    lochi_text_write(out, "], ");
     json_buckets(out, "lifetimes", "shorter_than_ns", stats->lifetimes, lochi_insight_lifetime_bounds);
-    lochi_insight_text_add(out, ", ");
+    lochi_text_write(out, ", ");
     json_buckets(out, "sizes", "smaller_than", stats->sizes, lochi_insight_size_bounds);
-    lochi_insight_text_add(out, "}\n");
+    lochi_text_write(out, "}\n");
 }
 
 loch_status loch_recording_print(const loch_recording *recording, loch_format format, char *text, size_t bytes,
                                  size_t *length)
 {
-    insight_text out;
+    lochi_text out;
     insight_stats stats;
     LOCH_RETURN(lochi_insight_text_begin(recording, format, text, bytes, length, &out));
     const bool is_good = lochi_insight_stats_compute(recording, &stats);
@@ -380,5 +374,5 @@ loch_status loch_recording_print(const loch_recording *recording, loch_format fo
     else if (is_good)
         page_print(&out, recording, &stats);
     lochi_insight_stats_free(&stats);
-    return is_good ? lochi_insight_text_end(&out, length) : lochi_insight_no_memory(recording->info.path);
+    return is_good ? lochi_printing_end(&out, length) : lochi_insight_no_memory(recording->info.path);
 }

@@ -27,7 +27,7 @@ typedef struct symbols_module {
 } symbols_module;
 
 struct insight_symbols {
-    insight_array modules; /* of symbols_module * */
+    lochi_array modules; /* of symbols_module * */
 };
 
 insight_symbols *lochi_insight_symbols_create(void)
@@ -54,7 +54,7 @@ void lochi_insight_symbols_destroy(insight_symbols *symbols)
     symbols_module **modules = symbols->modules.data;
     for (size_t i = 0; i < symbols->modules.count; i++)
         symbols_free_module(modules[i]);
-    lochi_insight_array_free(&symbols->modules);
+    lochi_array_free(&symbols->modules);
     free(symbols);
 }
 
@@ -70,7 +70,7 @@ bool lochi_insight_symbols_add_module(insight_symbols *symbols, const insight_mo
     if (made->path && made->build_id) {
         if (module->build_id_bytes) memcpy(made->build_id, module->build_id, module->build_id_bytes);
         made->build_id_bytes = module->build_id_bytes;
-        if (lochi_insight_array_append(&symbols->modules, &made, 1, sizeof made)) return true;
+        if (lochi_array_append(&symbols->modules, &made, 1, sizeof made)) return true;
     }
     symbols_free_module(made);
     return false;

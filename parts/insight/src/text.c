@@ -5,8 +5,9 @@
  * The writer writes what the reader reads, line for line: ids, bytes, streams, microseconds, alignments and tags. A
  * block that is resized is written as a free and an allocation with a new id. What a trace has no line for (moves,
  * ranges, driver calls, sleep) becomes a comment. */
-#include "escape.h"
+#include "kit/utf8.h"
 #include "format.h"
+#include "kit/fail.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -26,30 +27,28 @@ typedef struct text_word {
 typedef struct text_reader {
     loch_recording *recording;
     const char *path;
-    size_t line;           /* line number, from 1 */
-    insight_map ids;       /* id -> block */
-    insight_map streams;   /* number of a stream -> index; events hold indices until the end */
-    insight_array numbers; /* of uint64_t: number of each stream */
-    uint64_t requested;    /* bytes that the program holds */
-    uint64_t us;           /* time of the last event */
+    size_t line;         /* line number, from 1 */
+    lochi_table ids;     /* id -> block */
+    lochi_table streams; /* number of a stream -> index; events hold indices until the end */
+    lochi_array numbers; /* of uint64_t: number of each stream */
+    uint64_t requested;  /* bytes that the program holds */
+    uint64_t us;         /* time of the last event */
 } text_reader;
 
 /* Sets a sentence with the line and the reason. Returns E_INVALID. */
 static loch_status text_fail(const text_reader *reader, const char *reason)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s:%zu: %s", reader->path, reader->line, reason);
+    return LOCH_FAIL(INVALID, "%s:%zu: %s", reader->path, reader->line, reason);
 }
 
 static loch_status text_fail_id(const text_reader *reader, uint64_t id, const char *reason)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s:%zu: block %" PRIu64 " %s", reader->path, reader->line, id,
-                          reason);
+    return LOCH_FAIL(INVALID, "%s:%zu: block %" PRIu64 " %s", reader->path, reader->line, id, reason);
 }
 
 static loch_status text_no_memory(const text_reader *reader)
 {
-    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s:%zu: no memory for the trace from here on", reader->path,
-                          reader->line);
+    return LOCH_FAIL(HOST_MEMORY, "%s:%zu: no memory for the trace from here on", reader->path, reader->line);
 }
 
 static bool word_is(text_word word, const char *text)
@@ -75,8 +74,8 @@ static loch_status text_number(const text_reader *reader, text_word word, uint64
         *out = value;
         return LOCH_OK;
     }
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s:%zu: \"%.*s\" is not a number", reader->path, reader->line,
-                          (int)(word.length < 40 ? word.length : 40), word.text);
+    return LOCH_FAIL(INVALID, "%s:%zu: \"%.*s\" is not a number", reader->path, reader->line,
+                     (int)(word.length < 40 ? word.length : 40), word.text);
 }
 
 static loch_status text_time(text_reader *reader, text_word word)
@@ -93,12 +92,12 @@ static loch_status text_stream(text_reader *reader, text_word word, uint16_t *ou
 {
     uint64_t number = 0;
     LOCH_RETURN(text_number(reader, word, &number));
-    uint32_t found = lochi_insight_map_find(&reader->streams, number);
+    uint32_t found = lochi_table_find(&reader->streams, number);
     if (found == UINT32_MAX) {
         found = (uint32_t)reader->numbers.count;
         if (found == TEXT_STREAMS_MAX) return text_fail(reader, "there are too many streams");
-        if (!lochi_insight_map_set(&reader->streams, number, found) ||
-            !lochi_insight_array_append(&reader->numbers, &number, 1, sizeof number))
+        if (!lochi_table_set(&reader->streams, number, found) ||
+            !lochi_array_append(&reader->numbers, &number, 1, sizeof number))
             return text_no_memory(reader);
     }
     *out = (uint16_t)found;
@@ -110,7 +109,7 @@ static loch_status text_block(const text_reader *reader, text_word word, uint32_
 {
     uint64_t id = 0;
     LOCH_RETURN(text_number(reader, word, &id));
-    *out = lochi_insight_map_find(&reader->ids, id);
+    *out = lochi_table_find(&reader->ids, id);
     if (*out == UINT32_MAX) return text_fail_id(reader, id, "is not known");
     const loch_recording_block *block = (const loch_recording_block *)reader->recording->blocks.data + *out;
     return block->free_event == LOCH_RECORDING_NONE ? LOCH_OK : text_fail_id(reader, id, "was freed before");
@@ -155,15 +154,14 @@ static loch_status text_read_alloc(text_reader *reader, const text_word *words, 
     LOCH_RETURN(text_stream(reader, words[3], &block.stream));
     LOCH_RETURN(text_time(reader, words[4]));
     LOCH_RETURN(text_extras(reader, words + 5, count - 5, &block));
-    if (lochi_insight_map_find(&reader->ids, block.id) != UINT32_MAX)
+    if (lochi_table_find(&reader->ids, block.id) != UINT32_MAX)
         return text_fail_id(reader, block.id, "was allocated before");
     if (block.bytes > UINT64_MAX - reader->requested) return text_fail(reader, "the sum of all blocks overflows");
     reader->requested += block.bytes;
     const loch_recording_event event = {
         .time_ns = 1000 * reader->us, .stack = LOCH_RECORDING_NONE, .stream = block.stream};
     const uint32_t index = lochi_insight_recording_add_alloc(reader->recording, &block, &event);
-    if (index == LOCH_RECORDING_NONE || !lochi_insight_map_set(&reader->ids, block.id, index))
-        return text_no_memory(reader);
+    if (index == LOCH_RECORDING_NONE || !lochi_table_set(&reader->ids, block.id, index)) return text_no_memory(reader);
     return LOCH_OK;
 }
 
@@ -281,9 +279,9 @@ loch_status lochi_insight_read_text(const insight_source *source, const loch_rec
             status = lochi_insight_progress(options, (size_t)(at - (const char *)source->data), source->bytes);
     }
     if (status == LOCH_OK) text_number_streams(&reader);
-    lochi_insight_map_free(&reader.ids);
-    lochi_insight_map_free(&reader.streams);
-    lochi_insight_array_free(&reader.numbers);
+    lochi_table_free(&reader.ids);
+    lochi_table_free(&reader.streams);
+    lochi_array_free(&reader.numbers);
     return status;
 }
 
@@ -300,7 +298,7 @@ typedef struct text_writer {
 static void text_write_name(const text_writer *writer, const char *name)
 {
     for (size_t i = 0; i < LOCH_TAG_NAME_MAX - 1 && name[i]; i++) {
-        const size_t control = lochi_insight_control_length(name + i);
+        const size_t control = lochi_utf8_control(name + i);
         putc(control || name[i] == ' ' ? '_' : name[i], writer->file);
         i += control == 2;
     }
@@ -396,9 +394,8 @@ loch_status lochi_insight_write_text(const loch_recording *recording, const loch
     const loch_recording_event *events = loch_recording_get_events(recording);
     const loch_recording_block *blocks = loch_recording_get_blocks(recording);
     const size_t blocks_count = recording->blocks.count, count = recording->events.count;
-    insight_array ids = {.data = NULL};
-    if (!lochi_insight_array_reserve(&ids, blocks_count + 1, sizeof(uint64_t)))
-        return lochi_insight_no_memory(sink->path);
+    lochi_array ids = {.data = NULL};
+    if (!lochi_array_reserve(&ids, blocks_count + 1, sizeof(uint64_t))) return lochi_insight_no_memory(sink->path);
     text_writer writer = {recording, sink->file, ids.data, 0};
     for (size_t i = 0; i < blocks_count; i++) {
         writer.ids[i] = blocks[i].id;
@@ -415,6 +412,6 @@ loch_status lochi_insight_write_text(const loch_recording *recording, const loch
         text_write_event(&writer, &events[i]);
         if (i % TEXT_PROGRESS_LINES == 0) status = lochi_insight_progress(options, i, count);
     }
-    lochi_insight_array_free(&ids);
+    lochi_array_free(&ids);
     return status;
 }

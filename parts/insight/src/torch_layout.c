@@ -18,14 +18,14 @@ typedef struct layout_hole {
 typedef struct layout_maker {
     const loch_recording *recording;
     torch_layout *layout;
-    insight_array ranges;  /* of layout_segment: every range, by device and address */
-    insight_array covered; /* of layout_segment: what ranges cover */
-    insight_array extra;   /* of layout_segment: blocks that are not covered */
-    insight_array largest; /* of uint64_t: the most bytes that each block has in its life */
-    insight_array now;     /* of layout_block: each block as it is at the moment; bytes UINT64_MAX: not live */
-    insight_array holes;   /* of layout_hole */
-    insight_map sizes;     /* device and size -> first hole */
-    insight_array tops;    /* of uint64_t: first address that is not taken, of each device */
+    lochi_array ranges;  /* of layout_segment: every range, by device and address */
+    lochi_array covered; /* of layout_segment: what ranges cover */
+    lochi_array extra;   /* of layout_segment: blocks that are not covered */
+    lochi_array largest; /* of uint64_t: the most bytes that each block has in its life */
+    lochi_array now;     /* of layout_block: each block as it is at the moment; bytes UINT64_MAX: not live */
+    lochi_array holes;   /* of layout_hole */
+    lochi_table sizes;   /* device and size -> first hole */
+    lochi_array tops;    /* of uint64_t: first address that is not taken, of each device */
     bool is_good;
 } layout_maker;
 
@@ -45,13 +45,13 @@ static int block_compare(const void *a, const void *b)
     return (one->block > other->block) - (one->block < other->block);
 }
 
-static void segments_sort(insight_array *segments)
+static void segments_sort(lochi_array *segments)
 {
     if (segments->count) qsort(segments->data, segments->count, sizeof(layout_segment), segment_compare);
 }
 
 /* Joins sorted segments of a device that overlap or are at most `gap` bytes apart. */
-static void segments_join(insight_array *segments, uint64_t gap)
+static void segments_join(lochi_array *segments, uint64_t gap)
 {
     layout_segment *all = segments->data;
     size_t count = 0;
@@ -68,7 +68,7 @@ static void segments_join(insight_array *segments, uint64_t gap)
 }
 
 /* Says whether a sorted segment holds [start, end). */
-static bool segments_hold(const insight_array *segments, uint32_t device, uint64_t start, uint64_t end)
+static bool segments_hold(const lochi_array *segments, uint32_t device, uint64_t start, uint64_t end)
 {
     const layout_segment *all = segments->data;
     size_t low = 0, high = segments->count; /* finds the first one behind `start` */
@@ -82,10 +82,10 @@ static bool segments_hold(const insight_array *segments, uint32_t device, uint64
     return low && all[low - 1].device == device && all[low - 1].end >= end;
 }
 
-static void maker_append(layout_maker *maker, insight_array *segments, uint32_t device, uint64_t start, uint64_t end)
+static void maker_append(layout_maker *maker, lochi_array *segments, uint32_t device, uint64_t start, uint64_t end)
 {
     const layout_segment segment = {start, end, device};
-    if (start < end && !lochi_insight_array_append(segments, &segment, 1, sizeof segment)) maker->is_good = false;
+    if (start < end && !lochi_array_append(segments, &segment, 1, sizeof segment)) maker->is_good = false;
 }
 
 /* --- places --- */
@@ -105,12 +105,12 @@ static uint64_t place_key(uint32_t device, uint64_t rounded)
 static uint64_t place_take(layout_maker *maker, uint32_t device, uint64_t bytes)
 {
     const uint64_t rounded = place_round(bytes);
-    const uint32_t hole = lochi_insight_map_find(&maker->sizes, place_key(device, rounded));
+    const uint32_t hole = lochi_table_find(&maker->sizes, place_key(device, rounded));
     if (hole != UINT32_MAX && hole < maker->holes.count) {
         const layout_hole *found = (const layout_hole *)maker->holes.data + hole;
         /* The last hole leaves a number that is no hole. */
         const uint32_t next = found->next == LOCH_RECORDING_NONE ? LOCH_RECORDING_NONE - 2 : found->next;
-        if (!lochi_insight_map_set(&maker->sizes, place_key(device, rounded), next)) maker->is_good = false;
+        if (!lochi_table_set(&maker->sizes, place_key(device, rounded), next)) maker->is_good = false;
         return found->address;
     }
     uint64_t *top = (uint64_t *)maker->tops.data + device;
@@ -123,11 +123,10 @@ static uint64_t place_take(layout_maker *maker, uint32_t device, uint64_t bytes)
 static void place_give(layout_maker *maker, uint32_t device, uint64_t address, uint64_t bytes)
 {
     const uint64_t key = place_key(device, place_round(bytes));
-    const uint32_t first = lochi_insight_map_find(&maker->sizes, key);
+    const uint32_t first = lochi_table_find(&maker->sizes, key);
     const layout_hole hole = {address, first >= maker->holes.count ? LOCH_RECORDING_NONE : first};
-    if (maker->holes.count >= LOCH_RECORDING_NONE - 3 ||
-        !lochi_insight_array_append(&maker->holes, &hole, 1, sizeof hole) ||
-        !lochi_insight_map_set(&maker->sizes, key, (uint32_t)maker->holes.count - 1))
+    if (maker->holes.count >= LOCH_RECORDING_NONE - 3 || !lochi_array_append(&maker->holes, &hole, 1, sizeof hole) ||
+        !lochi_table_set(&maker->sizes, key, (uint32_t)maker->holes.count - 1))
         maker->is_good = false;
 }
 
@@ -206,7 +205,7 @@ static void maker_end(layout_maker *maker)
     segments_sort(&layout->segments);
     for (size_t i = 0; i < maker->now.count; i++) {
         const layout_block *now = (const layout_block *)maker->now.data + i;
-        if (now->bytes && now->bytes != UINT64_MAX && !lochi_insight_array_append(&layout->live, now, 1, sizeof *now))
+        if (now->bytes && now->bytes != UINT64_MAX && !lochi_array_append(&layout->live, now, 1, sizeof *now))
             maker->is_good = false;
     }
     if (layout->live.count) qsort(layout->live.data, layout->live.count, sizeof(layout_block), block_compare);
@@ -234,11 +233,11 @@ bool lochi_insight_torch_layout_create(const loch_recording *recording, torch_la
     layout_maker maker = {.recording = recording, .layout = layout, .is_good = true};
     *layout = (torch_layout){.addresses = {.data = NULL}};
     const size_t blocks = recording->blocks.count, devices = recording->info.devices;
-    maker.is_good = lochi_insight_array_reserve(&layout->addresses, blocks, sizeof(uint64_t)) &&
-                    lochi_insight_array_reserve(&layout->expandable, devices, 1) &&
-                    lochi_insight_array_reserve(&maker.now, blocks, sizeof(layout_block)) &&
-                    lochi_insight_array_reserve(&maker.largest, blocks, sizeof(uint64_t)) &&
-                    lochi_insight_array_reserve(&maker.tops, devices, sizeof(uint64_t));
+    maker.is_good = lochi_array_reserve(&layout->addresses, blocks, sizeof(uint64_t)) &&
+                    lochi_array_reserve(&layout->expandable, devices, 1) &&
+                    lochi_array_reserve(&maker.now, blocks, sizeof(layout_block)) &&
+                    lochi_array_reserve(&maker.largest, blocks, sizeof(uint64_t)) &&
+                    lochi_array_reserve(&maker.tops, devices, sizeof(uint64_t));
     for (size_t i = 0; maker.is_good && i < recording->ranges.count; i++) {
         const loch_recording_range *range = (const loch_recording_range *)recording->ranges.data + i;
         if (range->address && range->device < devices) {
@@ -263,21 +262,21 @@ bool lochi_insight_torch_layout_create(const loch_recording *recording, torch_la
         maker_end(&maker);
         layout_join(layout);
     }
-    lochi_insight_array_free(&maker.ranges);
-    lochi_insight_array_free(&maker.covered);
-    lochi_insight_array_free(&maker.extra);
-    lochi_insight_array_free(&maker.largest);
-    lochi_insight_array_free(&maker.now);
-    lochi_insight_array_free(&maker.holes);
-    lochi_insight_map_free(&maker.sizes);
-    lochi_insight_array_free(&maker.tops);
+    lochi_array_free(&maker.ranges);
+    lochi_array_free(&maker.covered);
+    lochi_array_free(&maker.extra);
+    lochi_array_free(&maker.largest);
+    lochi_array_free(&maker.now);
+    lochi_array_free(&maker.holes);
+    lochi_table_free(&maker.sizes);
+    lochi_array_free(&maker.tops);
     return maker.is_good;
 }
 
 void lochi_insight_torch_layout_free(torch_layout *layout)
 {
-    lochi_insight_array_free(&layout->addresses);
-    lochi_insight_array_free(&layout->segments);
-    lochi_insight_array_free(&layout->live);
-    lochi_insight_array_free(&layout->expandable);
+    lochi_array_free(&layout->addresses);
+    lochi_array_free(&layout->segments);
+    lochi_array_free(&layout->live);
+    lochi_array_free(&layout->expandable);
 }

@@ -19,10 +19,10 @@ typedef struct layout_block {
 } layout_block;
 
 typedef struct torch_layout {
-    insight_array addresses;  /* of uint64_t: address of each block at its allocation */
-    insight_array segments;   /* of layout_segment, at the end; by device and address */
-    insight_array live;       /* of layout_block, by device and address */
-    insight_array expandable; /* of uint8_t: 1 if blocks of the device reach over several ranges */
+    lochi_array addresses;  /* of uint64_t: address of each block at its allocation */
+    lochi_array segments;   /* of layout_segment, at the end; by device and address */
+    lochi_array live;       /* of layout_block, by device and address */
+    lochi_array expandable; /* of uint8_t: 1 if blocks of the device reach over several ranges */
 } torch_layout;
 
 /* Computes the layout. Returns false if there is no memory. Call lochi_insight_torch_layout_free in either case. */

@@ -6,6 +6,7 @@
  * Values on the stack and in the memo have 16 bytes. When a dictionary gets its items, those with known keys are copied
  * into its record; nothing else of it stays. */
 #include "torch_pickle.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,13 +29,13 @@ typedef struct machine {
     const insight_source *source;
     loch_recording *recording;
     torch_pickle *pickle;
-    size_t at;           /* next byte */
-    size_t opcode_at;    /* place of the present opcode */
-    insight_array stack; /* of value */
-    insight_array marks; /* of uint32_t: heights of the stack */
-    insight_array memo;  /* of value */
-    insight_array text;  /* a frame that is being written */
-    loch_status status;  /* the first failure; ends the loop */
+    size_t at;          /* next byte */
+    size_t opcode_at;   /* place of the present opcode */
+    lochi_array stack;  /* of value */
+    lochi_array marks;  /* of uint32_t: heights of the stack */
+    lochi_array memo;   /* of value */
+    lochi_array text;   /* a frame that is being written */
+    loch_status status; /* the first failure; ends the loop */
 } machine;
 
 /* --- failures --- */
@@ -65,7 +66,7 @@ static const char *opcode_name(uint8_t opcode)
 static void machine_fail(machine *run, const char *what)
 {
     if (run->status != LOCH_OK) return;
-    run->status = loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: byte %zu: %s", run->source->path, run->opcode_at, what);
+    run->status = LOCH_FAIL(INVALID, "%s: byte %zu: %s", run->source->path, run->opcode_at, what);
 }
 
 static void machine_fail_memory(machine *run)
@@ -77,10 +78,10 @@ static void machine_refuse(machine *run, uint8_t opcode)
 {
     if (run->status != LOCH_OK) return;
     const bool is_code = opcode && strchr("cRbioPQ\x81\x82\x83\x84\x92\x93", opcode);
-    run->status = loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: byte %zu: opcode 0x%02x (%s) %s", run->source->path,
-                                 run->opcode_at, opcode, opcode_name(opcode),
-                                 is_code ? "asks for code to be run; a memory snapshot needs none, and none is run"
-                                         : "is not one that a memory snapshot consists of");
+    run->status = LOCH_FAIL(INVALID, "%s: byte %zu: opcode 0x%02x (%s) %s", run->source->path, run->opcode_at, opcode,
+                            opcode_name(opcode),
+                            is_code ? "asks for code to be run; a memory snapshot needs none, and none is run"
+                                    : "is not one that a memory snapshot consists of");
 }
 
 /* --- the file --- */
@@ -115,7 +116,7 @@ static void machine_push(machine *run, value pushed)
         ((value *)run->stack.data)[run->stack.count++] = pushed;
         return;
     }
-    if (run->stack.count >= UINT32_MAX - 1 || !lochi_insight_array_append(&run->stack, &pushed, 1, sizeof pushed))
+    if (run->stack.count >= UINT32_MAX - 1 || !lochi_array_append(&run->stack, &pushed, 1, sizeof pushed))
         machine_fail_memory(run);
 }
 
@@ -268,7 +269,7 @@ static void machine_push_object(machine *run, enum shape shape, size_t index)
     const uint32_t object = (uint32_t)shape << SHAPE_SHIFT | (uint32_t)index;
     const size_t number = run->pickle->objects.count;
     if (index > SHAPE_INDEX || number >= UINT32_MAX - 1 ||
-        !lochi_insight_array_append(&run->pickle->objects, &object, 1, sizeof object))
+        !lochi_array_append(&run->pickle->objects, &object, 1, sizeof object))
         machine_fail_memory(run);
     else
         machine_push(run, (value){.number = number, .kind = KIND_OBJECT});
@@ -277,7 +278,7 @@ static void machine_push_object(machine *run, enum shape shape, size_t index)
 static void machine_push_list(machine *run)
 {
     const torch_list list = {.first = LOCH_RECORDING_NONE, .last = LOCH_RECORDING_NONE};
-    if (!lochi_insight_array_append(&run->pickle->lists, &list, 1, sizeof list))
+    if (!lochi_array_append(&run->pickle->lists, &list, 1, sizeof list))
         machine_fail_memory(run);
     else
         machine_push_object(run, SHAPE_LIST, run->pickle->lists.count - 1);
@@ -296,8 +297,8 @@ static void machine_append(machine *run, value target, size_t from)
     const torch_chunk chunk = {(uint32_t)start, (uint32_t)count, LOCH_RECORDING_NONE};
     const size_t number = pickle->chunks.count;
     if (start + count >= UINT32_MAX || list->count + count >= UINT32_MAX ||
-        !lochi_insight_array_reserve(&pickle->items, start + count, sizeof(uint32_t)) ||
-        !lochi_insight_array_append(&pickle->chunks, &chunk, 1, sizeof chunk)) {
+        !lochi_array_reserve(&pickle->items, start + count, sizeof(uint32_t)) ||
+        !lochi_array_append(&pickle->chunks, &chunk, 1, sizeof chunk)) {
         machine_fail_memory(run);
         return;
     }
@@ -389,20 +390,19 @@ static void record_set(machine *run, torch_record *record, uint8_t key, const va
 
 /* Stores the text of a frame: "function at file:line", or "function" if the file is not known. `text` is room for it.
  * Returns its offset; LOCH_RECORDING_NONE if there is no memory. */
-static uint32_t frame_intern(loch_recording *recording, insight_array *text, const char *function,
-                             size_t function_length, const char *file, size_t file_length, uint32_t line)
+static uint32_t frame_intern(loch_recording *recording, lochi_array *text, const char *function, size_t function_length,
+                             const char *file, size_t file_length, uint32_t line)
 {
     char number[32];
     const bool is_unknown =
         !file_length ||
         (!line && ((file_length == 2 && !memcmp(file, "??", 2)) || (file_length == 4 && !memcmp(file, "none", 4))));
     text->count = 0;
-    bool is_good = lochi_insight_array_append(text, function, function_length, 1);
+    bool is_good = lochi_array_append(text, function, function_length, 1);
     if (!is_unknown) {
         const size_t digits = (size_t)snprintf(number, sizeof number, ":%u", line);
-        is_good = is_good && lochi_insight_array_append(text, " at ", 4, 1) &&
-                  lochi_insight_array_append(text, file, file_length, 1) &&
-                  lochi_insight_array_append(text, number, digits, 1);
+        is_good = is_good && lochi_array_append(text, " at ", 4, 1) && lochi_array_append(text, file, file_length, 1) &&
+                  lochi_array_append(text, number, digits, 1);
     }
     const uint32_t offset =
         is_good ? lochi_insight_recording_add_text(recording, text->data, text->count) : LOCH_RECORDING_NONE;
@@ -456,8 +456,7 @@ static void machine_set(machine *run, value target, size_t from)
             is_known = items[i].kind == KIND_TEXT && items[i].name && items[i].name < TORCH_ALLOC;
         if (!is_known) return;
         const torch_record record = {.frames = LOCH_RECORDING_NONE, .items = LOCH_RECORDING_NONE};
-        if (pickle->records.count > SHAPE_INDEX ||
-            !lochi_insight_array_append(&pickle->records, &record, 1, sizeof record)) {
+        if (pickle->records.count > SHAPE_INDEX || !lochi_array_append(&pickle->records, &record, 1, sizeof record)) {
             machine_fail_memory(run);
             return;
         }
@@ -496,7 +495,7 @@ static void machine_put(machine *run, uint64_t number)
         return;
     }
     if ((number + 1) * sizeof(value) > run->memo.capacity_bytes &&
-        !lochi_insight_array_reserve(&run->memo, (size_t)number + 1, sizeof(value))) {
+        !lochi_array_reserve(&run->memo, (size_t)number + 1, sizeof(value))) {
         machine_fail_memory(run);
         return;
     }
@@ -518,7 +517,7 @@ static void machine_get(machine *run, uint64_t number)
 static void machine_mark(machine *run)
 {
     const uint32_t height = (uint32_t)run->stack.count;
-    if (!lochi_insight_array_append(&run->marks, &height, 1, sizeof height)) machine_fail_memory(run);
+    if (!lochi_array_append(&run->marks, &height, 1, sizeof height)) machine_fail_memory(run);
 }
 
 /* Gathers what lies above the mark, and gives it to the value below. */
@@ -654,7 +653,7 @@ loch_status lochi_insight_torch_pickle_read(const insight_source *source, const 
     size_t reported = 0;
     bool has_more = true;
     *pickle = (torch_pickle){.root = LOCH_RECORDING_NONE};
-    if (!lochi_insight_array_reserve(&run.stack, 1, sizeof(value))) machine_fail_memory(&run);
+    if (!lochi_array_reserve(&run.stack, 1, sizeof(value))) machine_fail_memory(&run);
     while (has_more && run.status == LOCH_OK) {
         run.opcode_at = run.at;
         const uint8_t *opcode = machine_bytes(&run, 1);
@@ -668,22 +667,22 @@ loch_status lochi_insight_torch_pickle_read(const insight_source *source, const 
         const value root = machine_stack(&run)[run.stack.count - 1];
         if (root.kind == KIND_OBJECT) pickle->root = (uint32_t)root.number;
     }
-    lochi_insight_array_free(&run.stack);
-    lochi_insight_array_free(&run.marks);
-    lochi_insight_array_free(&run.memo);
-    lochi_insight_array_free(&run.text);
+    lochi_array_free(&run.stack);
+    lochi_array_free(&run.marks);
+    lochi_array_free(&run.memo);
+    lochi_array_free(&run.text);
     return run.status;
 }
 
 void lochi_insight_torch_pickle_free(torch_pickle *pickle)
 {
-    lochi_insight_array_free(&pickle->objects);
-    lochi_insight_array_free(&pickle->records);
-    lochi_insight_array_free(&pickle->lists);
-    lochi_insight_array_free(&pickle->chunks);
-    lochi_insight_array_free(&pickle->items);
+    lochi_array_free(&pickle->objects);
+    lochi_array_free(&pickle->records);
+    lochi_array_free(&pickle->lists);
+    lochi_array_free(&pickle->chunks);
+    lochi_array_free(&pickle->items);
     for (size_t i = 0; i < sizeof pickle->room / sizeof *pickle->room; i++)
-        lochi_insight_array_free(&pickle->room[i]);
+        lochi_array_free(&pickle->room[i]);
 }
 
 /* --- looking --- */
@@ -723,11 +722,10 @@ static uint32_t pickle_get_frame(torch_pickle *pickle, loch_recording *recording
     /* The items came one by one. The texts are copied, because adding one may move them. */
     const char *all = recording->text.data;
     const size_t lengths[2] = {strlen(all + record->tag), strlen(all + record->other)};
-    insight_array *copy = &pickle->room[0];
+    lochi_array *copy = &pickle->room[0];
     copy->count = 0;
-    if (!lochi_insight_array_reserve(copy, 1, 1) ||
-        !lochi_insight_array_append(copy, all + record->tag, lengths[0], 1) ||
-        !lochi_insight_array_append(copy, all + record->other, lengths[1], 1))
+    if (!lochi_array_reserve(copy, 1, 1) || !lochi_array_append(copy, all + record->tag, lengths[0], 1) ||
+        !lochi_array_append(copy, all + record->other, lengths[1], 1))
         return LOCH_RECORDING_NONE;
     return frame_intern(recording, &pickle->room[1], copy->data, lengths[0], (const char *)copy->data + lengths[0],
                         lengths[1], record->line);
@@ -739,14 +737,14 @@ uint32_t lochi_insight_torch_pickle_get_stack(torch_pickle *pickle, loch_recordi
     torch_list *list = lochi_insight_torch_pickle_get_list(pickle, frames);
     if (!list || !list->count) return LOCH_RECORDING_NONE;
     if (list->stack) return list->stack - 1;
-    insight_array *offsets = &pickle->room[2];
+    lochi_array *offsets = &pickle->room[2];
     offsets->count = 0;
     torch_cursor cursor = torch_list_start(list);
     bool is_complete = true;
     for (uint32_t object;
          is_complete && (object = lochi_insight_torch_list_next(pickle, &cursor)) != LOCH_RECORDING_NONE;) {
         const uint32_t frame = pickle_get_frame(pickle, recording, object);
-        is_complete = frame != LOCH_RECORDING_NONE && lochi_insight_array_append(offsets, &frame, 1, sizeof frame);
+        is_complete = frame != LOCH_RECORDING_NONE && lochi_array_append(offsets, &frame, 1, sizeof frame);
     }
     uint32_t stack = LOCH_RECORDING_NONE;
     if (is_complete) stack = lochi_insight_recording_add_stack(recording, offsets->data, offsets->count);

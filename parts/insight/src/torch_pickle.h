@@ -81,13 +81,13 @@ typedef struct torch_chunk {
 
 /* The contents of a pickle. An object is a number: an index into `objects`. */
 typedef struct torch_pickle {
-    insight_array objects; /* of uint32_t: shape in the two highest bits, then an index, or the offset of a text */
-    insight_array records; /* of torch_record */
-    insight_array lists;   /* of torch_list */
-    insight_array chunks;  /* of torch_chunk */
-    insight_array items;   /* of uint32_t: objects */
-    insight_array room[3]; /* for texts and stacks that are being put together */
-    uint32_t root;         /* object */
+    lochi_array objects; /* of uint32_t: shape in the two highest bits, then an index, or the offset of a text */
+    lochi_array records; /* of torch_record */
+    lochi_array lists;   /* of torch_list */
+    lochi_array chunks;  /* of torch_chunk */
+    lochi_array items;   /* of uint32_t: objects */
+    lochi_array room[3]; /* for texts and stacks that are being put together */
+    uint32_t root;       /* object */
 } torch_pickle;
 
 /* Runs the pickle. E_INVALID with the byte and the opcode; E_HOST_MEMORY. Texts go to `recording`. Call

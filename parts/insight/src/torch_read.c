@@ -9,6 +9,7 @@
  * PyTorch frees in two steps: free_requested is the free of the program, free_completed says that other streams have
  * ended with the block. The first one counts. Sizes of blocks are those that the program asked for. */
 #include "torch_pickle.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,15 +33,15 @@ typedef struct torch_present {
 } torch_present;
 
 typedef struct torch_device {
-    uint32_t number;         /* number in PyTorch */
-    uint32_t index;          /* index in the recording */
-    uint32_t entries;        /* object: the list of events; LOCH_RECORDING_NONE for none */
-    bool has_requests;       /* frees have the step free_requested */
-    torch_cursor cursor;     /* second pass: behind `next` */
-    torch_record *next;      /* second pass: the next event */
-    insight_map blocks;      /* address -> state in the first pass, index of the block in the second */
-    insight_array intervals; /* of torch_interval, by address */
-    insight_array missing;   /* of torch_interval: was there before the first event */
+    uint32_t number;       /* number in PyTorch */
+    uint32_t index;        /* index in the recording */
+    uint32_t entries;      /* object: the list of events; LOCH_RECORDING_NONE for none */
+    bool has_requests;     /* frees have the step free_requested */
+    torch_cursor cursor;   /* second pass: behind `next` */
+    torch_record *next;    /* second pass: the next event */
+    lochi_table blocks;    /* address -> state in the first pass, index of the block in the second */
+    lochi_array intervals; /* of torch_interval, by address */
+    lochi_array missing;   /* of torch_interval: was there before the first event */
 } torch_device;
 
 typedef struct torch_reader {
@@ -48,10 +49,10 @@ typedef struct torch_reader {
     const loch_recording_options *options;
     loch_recording *recording;
     torch_pickle pickle;
-    insight_array devices; /* of torch_device */
-    insight_array present; /* of torch_present */
-    insight_map streams;   /* PyTorch's stream -> number */
-    insight_map pools;     /* device and name of the pool -> allocator */
+    lochi_array devices; /* of torch_device */
+    lochi_array present; /* of torch_present */
+    lochi_table streams; /* PyTorch's stream -> number */
+    lochi_table pools;   /* device and name of the pool -> allocator */
     uint32_t stream_count;
     uint64_t base_us; /* time of the first event */
     uint64_t now_ns;  /* time of the last event that was added */
@@ -62,7 +63,7 @@ typedef struct torch_reader {
 
 static loch_status torch_fail(const torch_reader *reader, const char *what)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: %s", reader->source->path, what);
+    return LOCH_FAIL(INVALID, "%s: %s", reader->source->path, what);
 }
 
 static torch_device *torch_devices(const torch_reader *reader)
@@ -76,10 +77,10 @@ static torch_device *torch_devices(const torch_reader *reader)
 static uint16_t torch_stream(torch_reader *reader, uint64_t stream)
 {
     if (!stream) return 0;
-    uint32_t number = lochi_insight_map_find(&reader->streams, stream);
+    uint32_t number = lochi_table_find(&reader->streams, stream);
     if (number != UINT32_MAX) return (uint16_t)number;
     number = reader->stream_count < UINT16_MAX - 1 ? ++reader->stream_count : UINT16_MAX - 1; /* the last is shared */
-    if (!lochi_insight_map_set(&reader->streams, stream, number)) reader->is_good = false;
+    if (!lochi_table_set(&reader->streams, stream, number)) reader->is_good = false;
     return (uint16_t)number;
 }
 
@@ -97,7 +98,7 @@ static uint32_t torch_tag(torch_reader *reader, uint32_t text)
 static uint16_t torch_allocator(torch_reader *reader, const torch_device *device, uint32_t pool)
 {
     const uint64_t key = (uint64_t)device->index << 32 | pool;
-    uint32_t allocator = lochi_insight_map_find(&reader->pools, key);
+    uint32_t allocator = lochi_table_find(&reader->pools, key);
     if (allocator != UINT32_MAX) return (uint16_t)allocator;
     char name[128];
     const int length = snprintf(name, sizeof name, "%s%s%s",
@@ -105,7 +106,7 @@ static uint16_t torch_allocator(torch_reader *reader, const torch_device *device
                                 pool ? " " : "", (const char *)reader->recording->text.data + pool);
     allocator = lochi_insight_recording_add_name(reader->recording, LOCH_RECORDING_ALLOCATOR, name, (size_t)length);
     if (allocator >= UINT16_MAX) allocator = 0; /* too many pools share the first one */
-    if (!lochi_insight_map_set(&reader->pools, key, allocator) ||
+    if (!lochi_table_set(&reader->pools, key, allocator) ||
         !lochi_insight_recording_set_device(reader->recording, allocator, device->index))
         reader->is_good = false;
     return (uint16_t)allocator;
@@ -119,7 +120,7 @@ static uint32_t torch_stack(torch_reader *reader, uint32_t frames)
 /* --- ranges --- */
 
 /* Returns the place of the first interval that ends behind `address`. */
-static size_t intervals_find(const insight_array *intervals, uint64_t address)
+static size_t intervals_find(const lochi_array *intervals, uint64_t address)
 {
     const torch_interval *all = intervals->data;
     size_t low = 0, high = intervals->count;
@@ -140,8 +141,7 @@ static void intervals_note_missing(torch_reader *reader, torch_device *device, u
     for (size_t i = intervals_find(&device->intervals, start); start < end; i++) {
         const bool is_last = i >= device->intervals.count || all[i].start >= end;
         const torch_interval gap = {start, is_last ? end : all[i].start, LOCH_RECORDING_NONE};
-        if (gap.start < gap.end && !lochi_insight_array_append(&device->missing, &gap, 1, sizeof gap))
-            reader->is_good = false;
+        if (gap.start < gap.end && !lochi_array_append(&device->missing, &gap, 1, sizeof gap)) reader->is_good = false;
         if (is_last) return;
         if (all[i].end > start) start = all[i].end;
     }
@@ -184,9 +184,9 @@ static void torch_add_give(torch_reader *reader, const torch_device *device, uin
 }
 
 /* Makes room for one interval at place `at`. */
-static bool intervals_insert(insight_array *intervals, size_t at, torch_interval interval)
+static bool intervals_insert(lochi_array *intervals, size_t at, torch_interval interval)
 {
-    if (!lochi_insight_array_reserve(intervals, intervals->count + 1, sizeof interval)) return false;
+    if (!lochi_array_reserve(intervals, intervals->count + 1, sizeof interval)) return false;
     torch_interval *all = intervals->data;
     memmove(all + at + 1, all + at, (intervals->count - at) * sizeof *all);
     all[at] = interval;
@@ -198,7 +198,7 @@ static bool intervals_insert(insight_array *intervals, size_t at, torch_interval
 static void intervals_cut(torch_reader *reader, torch_device *device, uint64_t start, uint64_t end,
                           const loch_recording_event *event)
 {
-    insight_array *intervals = &device->intervals;
+    lochi_array *intervals = &device->intervals;
     const size_t first = intervals_find(intervals, start);
     size_t last = first;
     while (last < intervals->count && ((torch_interval *)intervals->data)[last].start < end)
@@ -233,7 +233,7 @@ static void torch_take(torch_reader *reader, torch_device *device, uint64_t star
 
 static void torch_note_present(torch_reader *reader, torch_present present)
 {
-    if (!lochi_insight_array_append(&reader->present, &present, 1, sizeof present)) reader->is_good = false;
+    if (!lochi_array_append(&reader->present, &present, 1, sizeof present)) reader->is_good = false;
 }
 
 /* Says whether an entry is the free of a block, which has `state` in the map of blocks. */
@@ -247,10 +247,10 @@ static void torch_look_at_entry(torch_reader *reader, uint32_t place, const torc
 {
     torch_device *device = torch_devices(reader) + place;
     const uint64_t start = entry->address, end = start + entry->size;
-    const uint32_t state = lochi_insight_map_find(&device->blocks, start);
+    const uint32_t state = lochi_table_find(&device->blocks, start);
     switch (entry->word) {
     case TORCH_ALLOC:
-        if (!lochi_insight_map_set(&device->blocks, start, STATE_LIVE)) reader->is_good = false;
+        if (!lochi_table_set(&device->blocks, start, STATE_LIVE)) reader->is_good = false;
         break;
     case TORCH_FREE_REQUESTED:
     case TORCH_FREE_COMPLETED:
@@ -263,7 +263,7 @@ static void torch_look_at_entry(torch_reader *reader, uint32_t place, const torc
                                                        .tag = entry->tag,
                                                        .pool = entry->other,
                                                        .device = place});
-        if (!lochi_insight_map_set(&device->blocks, start, STATE_FREED)) reader->is_good = false;
+        if (!lochi_table_set(&device->blocks, start, STATE_FREED)) reader->is_good = false;
         break;
     case TORCH_SEGMENT_ALLOC:
     case TORCH_SEGMENT_MAP: torch_take(reader, device, start, end, NULL); break;
@@ -293,7 +293,7 @@ static loch_status torch_look_at_segment(torch_reader *reader, uint32_t place, c
         const uint64_t bytes = block->has & TORCH_HAS_TIME ? block->time : block->size;
         if (bytes > BYTES_MAX || block->size > BYTES_MAX)
             return torch_fail(reader, "a block of a segment has more bytes than there are addresses");
-        if (block->word == TORCH_ACTIVE && lochi_insight_map_find(&device->blocks, address) == UINT32_MAX) {
+        if (block->word == TORCH_ACTIVE && lochi_table_find(&device->blocks, address) == UINT32_MAX) {
             torch_note_present(reader, (torch_present){.address = address,
                                                        .bytes = bytes,
                                                        .stream = segment->stream,
@@ -301,7 +301,7 @@ static loch_status torch_look_at_segment(torch_reader *reader, uint32_t place, c
                                                        .tag = block->tag,
                                                        .pool = segment->other,
                                                        .device = place});
-            if (!lochi_insight_map_set(&device->blocks, address, STATE_LIVE)) reader->is_good = false;
+            if (!lochi_table_set(&device->blocks, address, STATE_LIVE)) reader->is_good = false;
         }
         address += block->size;
     }
@@ -316,8 +316,7 @@ static uint32_t torch_find_device(torch_reader *reader, uint32_t number)
     for (uint32_t i = 0; i < reader->devices.count; i++)
         if (torch_devices(reader)[i].number == number) return i;
     const torch_device device = {.number = number, .entries = LOCH_RECORDING_NONE};
-    if (reader->devices.count >= DEVICES_MAX ||
-        !lochi_insight_array_append(&reader->devices, &device, 1, sizeof device))
+    if (reader->devices.count >= DEVICES_MAX || !lochi_array_append(&reader->devices, &device, 1, sizeof device))
         return UINT32_MAX;
     return (uint32_t)reader->devices.count - 1;
 }
@@ -337,8 +336,7 @@ static loch_status torch_check_entry(torch_reader *reader, torch_device *device,
              (entry->word <= TORCH_SEGMENT_UNMAP && entry->address > UINT64_MAX - entry->size))
         what = "has more bytes than there are addresses";
     if (what)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: event %zu of device %u %s", reader->source->path, at,
-                              device->number, what);
+        return LOCH_FAIL(INVALID, "%s: event %zu of device %u %s", reader->source->path, at, device->number, what);
     if (entry->word == TORCH_FREE_REQUESTED) device->has_requests = true;
     if (entry->has & TORCH_HAS_TIME) {
         /* The second step of a free, and what is no event of the recording, do not start the time. */
@@ -421,7 +419,7 @@ static loch_status torch_look(torch_reader *reader, uint32_t segments)
         if (status != LOCH_OK) return status;
     }
     for (uint32_t i = 0; i < reader->devices.count; i++) {
-        lochi_insight_map_free(&torch_devices(reader)[i].blocks);
+        lochi_table_free(&torch_devices(reader)[i].blocks);
         torch_devices(reader)[i].intervals.count = 0;
     }
     return LOCH_OK;
@@ -435,7 +433,7 @@ static void torch_add_alloc(torch_reader *reader, torch_device *device, const lo
     loch_recording_block added = *block;
     added.id = reader->recording->blocks.count;
     const uint32_t index = lochi_insight_recording_add_alloc(reader->recording, &added, event);
-    if (index == LOCH_RECORDING_NONE || !lochi_insight_map_set(&device->blocks, block->address, index))
+    if (index == LOCH_RECORDING_NONE || !lochi_table_set(&device->blocks, block->address, index))
         reader->is_good = false;
 }
 
@@ -467,7 +465,7 @@ static void torch_add_present(torch_reader *reader)
 static void torch_add_free(torch_reader *reader, torch_device *device, uint64_t address,
                            const loch_recording_event *event)
 {
-    const uint32_t block = lochi_insight_map_remove(&device->blocks, address);
+    const uint32_t block = lochi_table_remove(&device->blocks, address);
     if (block == UINT32_MAX) return;
     if (lochi_insight_recording_add_free(reader->recording, block, event) == LOCH_RECORDING_NONE)
         reader->is_good = false;
@@ -578,14 +576,14 @@ loch_status lochi_insight_read_torch(const insight_source *source, const loch_re
     if (status == LOCH_OK) status = torch_convert(&reader);
     for (uint32_t i = 0; i < reader.devices.count; i++) {
         torch_device *device = torch_devices(&reader) + i;
-        lochi_insight_map_free(&device->blocks);
-        lochi_insight_array_free(&device->intervals);
-        lochi_insight_array_free(&device->missing);
+        lochi_table_free(&device->blocks);
+        lochi_array_free(&device->intervals);
+        lochi_array_free(&device->missing);
     }
-    lochi_insight_array_free(&reader.devices);
-    lochi_insight_array_free(&reader.present);
-    lochi_insight_map_free(&reader.streams);
-    lochi_insight_map_free(&reader.pools);
+    lochi_array_free(&reader.devices);
+    lochi_array_free(&reader.present);
+    lochi_table_free(&reader.streams);
+    lochi_table_free(&reader.pools);
     lochi_insight_torch_pickle_free(&reader.pickle);
     return status;
 }

@@ -6,7 +6,7 @@
  * writes them: the viewer cannot take much larger portions. */
 #include "format.h"
 #include "torch_layout.h"
-#include "escape.h"
+#include "kit/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,12 +81,12 @@ typedef struct torch_writer {
     torch_layout layout;
     uint32_t memo;              /* numbers that were given */
     uint32_t words[WORD_COUNT]; /* number in the memo plus 1; 0: not written yet */
-    insight_array tags;         /* of uint32_t: number of each tag in the memo plus 1 */
-    insight_array stacks;       /* of uint32_t: number of each call stack in the memo plus 1 */
-    insight_map frames;         /* offset of a frame in `text` -> number in the memo */
-    insight_map live;           /* address -> block, of the device that is being written */
-    insight_array bytes;        /* of uint64_t: present bytes of each block */
-    insight_array moved;        /* of uint64_t: present address of each block */
+    lochi_array tags;           /* of uint32_t: number of each tag in the memo plus 1 */
+    lochi_array stacks;         /* of uint32_t: number of each call stack in the memo plus 1 */
+    lochi_table frames;         /* offset of a frame in `text` -> number in the memo */
+    lochi_table live;           /* address -> block, of the device that is being written */
+    lochi_array bytes;          /* of uint64_t: present bytes of each block */
+    lochi_array moved;          /* of uint64_t: present address of each block */
     size_t list_count;          /* items of the present list */
     size_t present;             /* events before this one tell what was there at the start */
     size_t done, all;           /* events */
@@ -139,7 +139,7 @@ static void put_text(torch_writer *writer, const char *text, size_t length)
         put_bytes(writer, length, 4);
     }
     for (size_t i = 0; i < length;) {
-        const size_t count = lochi_insight_utf8_length(text + i, length - i);
+        const size_t count = lochi_utf8_length(text + i, length - i);
         for (size_t j = 0; j < count; j++)
             put(writer, text[i + j]);
         if (!count) put(writer, '?');
@@ -227,7 +227,7 @@ static void list_end(torch_writer *writer)
 /* Writes a frame. "function at file:line" is taken apart again. */
 static void put_frame(torch_writer *writer, uint32_t offset)
 {
-    const uint32_t number = lochi_insight_map_find(&writer->frames, offset);
+    const uint32_t number = lochi_table_find(&writer->frames, offset);
     if (number != UINT32_MAX) {
         put_get(writer, number);
         return;
@@ -245,7 +245,7 @@ static void put_frame(torch_writer *writer, uint32_t offset)
     }
     if (!*file) line = 0;
     put(writer, '}');
-    if (!lochi_insight_map_set(&writer->frames, offset, put_memoize(writer))) writer->is_good = false;
+    if (!lochi_table_set(&writer->frames, offset, put_memoize(writer))) writer->is_good = false;
     put(writer, '(');
     put_word(writer, WORD_name);
     put_text(writer, text, length);
@@ -324,7 +324,7 @@ static void put_free(torch_writer *writer, const loch_recording_event *event, ui
                          .bytes = ((const uint64_t *)writer->bytes.data)[index],
                          .stream = event->kind == LOCH_RECORDED_FREE ? event->stream : block->stream,
                          .tag = block->tag};
-    lochi_insight_map_remove(&writer->live, entry.address);
+    lochi_table_remove(&writer->live, entry.address);
     put_entry(writer, event, &entry);
     entry.action = WORD_free_completed;
     put_entry(writer, event, &entry);
@@ -338,7 +338,7 @@ static void put_alloc(torch_writer *writer, const loch_recording_event *event, u
                                .bytes = ((const uint64_t *)writer->bytes.data)[index],
                                .stream = block->stream,
                                .tag = block->tag};
-    if (!lochi_insight_map_set(&writer->live, entry.address, index)) writer->is_good = false;
+    if (!lochi_table_set(&writer->live, entry.address, index)) writer->is_good = false;
     /* A block that was live before the start has no event. The viewer finds it by its free, or among the segments. */
     if (!block->is_present || event->kind != LOCH_RECORDED_ALLOC) put_entry(writer, event, &entry);
 }
@@ -351,10 +351,10 @@ static void put_block_event(torch_writer *writer, const loch_recording_event *ev
     if (event->kind == LOCH_RECORDED_ALLOC) {
         *address = ((const uint64_t *)writer->layout.addresses.data)[index];
         *bytes = event->value;
-        if (lochi_insight_map_find(&writer->live, *address) == UINT32_MAX) put_alloc(writer, event, index);
+        if (lochi_table_find(&writer->live, *address) == UINT32_MAX) put_alloc(writer, event, index);
         return;
     }
-    if (lochi_insight_map_find(&writer->live, *address) != index) return;
+    if (lochi_table_find(&writer->live, *address) != index) return;
     if (event->kind == LOCH_RECORDED_FREE) {
         put_free(writer, event, index);
         return;
@@ -404,7 +404,7 @@ static void put_event(torch_writer *writer, uint32_t device, const loch_recordin
 
 static loch_status put_trace(torch_writer *writer, uint32_t device)
 {
-    lochi_insight_map_free(&writer->live);
+    lochi_table_free(&writer->live);
     list_begin(writer, &writer->list_count);
     for (size_t i = 0; writer->is_good && i < writer->recording->events.count; i++) {
         put_event(writer, device, (const loch_recording_event *)writer->recording->events.data + i);
@@ -439,7 +439,7 @@ static void put_block(torch_writer *writer, size_t *count, uint64_t address, uin
 /* Writes a segment with its blocks, which fill it without gaps. `next` is the first block that is not written yet. */
 static void put_segment(torch_writer *writer, const layout_segment *segment, uint32_t number, size_t *next)
 {
-    const insight_array *live = &writer->layout.live;
+    const lochi_array *live = &writer->layout.live;
     const layout_block *all = live->data;
     const bool is_expandable = ((const uint8_t *)writer->layout.expandable.data)[segment->device];
     const uint64_t bytes = segment->end - segment->start;
@@ -583,20 +583,20 @@ loch_status lochi_insight_write_torch(const loch_recording *recording, const loc
     writer.all = recording->events.count * recording->info.devices;
     writer.present = count_present(recording);
     writer.tags.count = recording->info.tags;
-    writer.is_good = lochi_insight_array_reserve(&writer.tags, recording->info.tags, sizeof(uint32_t)) &&
-                     lochi_insight_array_reserve(&writer.stacks, recording->stacks.count, sizeof(uint32_t)) &&
-                     lochi_insight_array_reserve(&writer.bytes, blocks, sizeof(uint64_t)) &&
-                     lochi_insight_array_reserve(&writer.moved, blocks, sizeof(uint64_t)) &&
+    writer.is_good = lochi_array_reserve(&writer.tags, recording->info.tags, sizeof(uint32_t)) &&
+                     lochi_array_reserve(&writer.stacks, recording->stacks.count, sizeof(uint32_t)) &&
+                     lochi_array_reserve(&writer.bytes, blocks, sizeof(uint64_t)) &&
+                     lochi_array_reserve(&writer.moved, blocks, sizeof(uint64_t)) &&
                      lochi_insight_torch_layout_create(recording, &writer.layout);
     loch_status status = LOCH_OK;
     if (writer.is_good) status = put_snapshot(&writer);
     if (status == LOCH_OK && !writer.is_good) status = lochi_insight_no_memory(sink->path);
     lochi_insight_torch_layout_free(&writer.layout);
-    lochi_insight_array_free(&writer.tags);
-    lochi_insight_array_free(&writer.stacks);
-    lochi_insight_map_free(&writer.frames);
-    lochi_insight_map_free(&writer.live);
-    lochi_insight_array_free(&writer.bytes);
-    lochi_insight_array_free(&writer.moved);
+    lochi_array_free(&writer.tags);
+    lochi_array_free(&writer.stacks);
+    lochi_table_free(&writer.frames);
+    lochi_table_free(&writer.live);
+    lochi_array_free(&writer.bytes);
+    lochi_array_free(&writer.moved);
     return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Loading of the CUDA driver library, its error codes, and the frame around its calls. */
 #include "cuda.h"
+#include "kit/fail.h"
 #include <dlfcn.h>
-#include <loch/check.h>
 #include <loch/option.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -66,10 +66,10 @@ loch_status lochi_kernel_load(const loch_device *device)
 {
     void *self, *before;
     const loch_driver *driver = loch_device_get_driver(device, &self);
-    if (!driver) return loch_error_set(LOCH_E_INVALID, NULL, 0, "kernels need a device, and it is NULL");
+    if (!driver) return LOCH_FAIL(INVALID, "kernels need a device, and it is NULL");
     if (strcmp(driver->name, "cuda") != 0)
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "%.80s is not a CUDA device, and kernels run on those only",
-                              loch_device_get_name(device));
+        return LOCH_FAIL(UNSUPPORTED, "%.80s is not a CUDA device, and kernels run on those only",
+                         loch_device_get_name(device));
     LOCH_RETURN(driver->enter(self, &before)); /* before the lock: after a fork, no thread may be there to drop it */
     (void)driver->leave(self, before);
     return atomic_load_explicit(&cuda_is_ready, memory_order_acquire) ? LOCH_OK : cuda_load();

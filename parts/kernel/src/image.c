@@ -2,6 +2,7 @@
 /* A cubin is a 64-bit ELF file for the machine 190. Its headers say where its parts lie; every part has to lie inside
  * the image. PTX is text that has the directive .version before any other, behind comments and spaces. */
 #include "image.h"
+#include "kit/fail.h"
 #include <ctype.h>
 #include <elf.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 
 static loch_status image_refuse(const char *why)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "the image of a module %s", why);
+    return LOCH_FAIL(INVALID, "the image of a module %s", why);
 }
 
 /* --- cubins --- */

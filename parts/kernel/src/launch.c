@@ -3,8 +3,9 @@
  * those that cannot move. After the launch each is unpinned, which records the use on the stream. */
 #include "module.h"
 #include "stream.h"
-#include <common/cancel.h>
-#include <loch/check.h>
+#include "kit/cancel.h"
+#include "kit/fail.h"
+#include "kit/sized.h"
 #include <string.h>
 
 #define GRID_MAX 65535u /* in the second and third direction */
@@ -23,7 +24,7 @@ typedef struct launch_parameters {
 
 static loch_status launch_refuse(const loch_kernel *kernel, size_t index, const char *what)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "argument %zu of kernel %.80s %s", index, kernel->name, what);
+    return LOCH_FAIL(INVALID, "argument %zu of kernel %.80s %s", index, kernel->name, what);
 }
 
 static loch_status launch_place_tensor(const loch_kernel *kernel, size_t index, const loch_argument *argument,
@@ -33,9 +34,9 @@ static loch_status launch_place_tensor(const loch_kernel *kernel, size_t index, 
     if (!tensor) return launch_refuse(kernel, index, "is a tensor, and it is NULL");
     const loch_device *device = loch_tensor_get_device(tensor);
     if (device != kernel->module->device)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "argument %zu of kernel %.80s is on %.40s, the kernel on %.40s",
-                              index, kernel->name, device ? loch_device_get_name(device) : "the host",
-                              loch_device_get_name(kernel->module->device));
+        return LOCH_FAIL(INVALID, "argument %zu of kernel %.80s is on %.40s, the kernel on %.40s", index, kernel->name,
+                         device ? loch_device_get_name(device) : "the host",
+                         loch_device_get_name(kernel->module->device));
     if (argument->kind == LOCH_ARGUMENT_WRITE && loch_tensor_get_access(tensor) == LOCH_READ_ONLY)
         return launch_refuse(kernel, index, "is written, and its tensor is read-only");
     loch_buffer *buffer = loch_tensor_get_buffer(tensor);
@@ -91,8 +92,8 @@ static loch_status launch_place(const loch_kernel *kernel, size_t index, const l
     default: return launch_refuse(kernel, index, "is of an unknown kind");
     }
     if (kernel->arguments >= 0 && bytes != kernel->parameter_bytes[index])
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "argument %zu of kernel %.80s has %zu bytes, its parameter %u",
-                              index, kernel->name, bytes, (unsigned)kernel->parameter_bytes[index]);
+        return LOCH_FAIL(INVALID, "argument %zu of kernel %.80s has %zu bytes, its parameter %u", index, kernel->name,
+                         bytes, (unsigned)kernel->parameter_bytes[index]);
     if (argument->kind == LOCH_ARGUMENT_READ || argument->kind == LOCH_ARGUMENT_WRITE) /* last: it pins */
         return launch_place_tensor(kernel, index, argument, stream, &parameters->values[index].address);
     return LOCH_OK;
@@ -122,29 +123,24 @@ static loch_status launch_read_options(const loch_kernel *kernel, const loch_lau
                                        loch_launch_options *out)
 {
     *out = (loch_launch_options){.size = sizeof *out};
-    if (options) {
-        if (options->size < sizeof options->size)
-            return loch_error_set(LOCH_E_INVALID, NULL, 0, "options of a launch need their size");
-        memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
-    }
+    LOCH_RETURN(lochi_sized_read("the options of a launch", options, out, sizeof *out));
     for (size_t i = 0; i < 3; i++) {
         out->grid[i] += !out->grid[i];
         out->block[i] += !out->block[i];
     }
     if (out->flags & ~(uint32_t)(LOCH_LAUNCH_COOPERATIVE | LOCH_LAUNCH_EARLY))
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a launch of %.80s has unknown flags", kernel->name);
+        return LOCH_FAIL(INVALID, "a launch of %.80s has unknown flags", kernel->name);
     const uint64_t threads = (uint64_t)out->block[0] * out->block[1] * out->block[2];
     if (out->block[0] > 1024 || out->block[1] > 1024 || out->block[2] > 64 || threads > kernel->threads_max)
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0, "blocks of %ux%ux%u threads: %.80s can have %u threads",
-                              out->block[0], out->block[1], out->block[2], kernel->name, kernel->threads_max);
+        return LOCH_FAIL(LIMIT, "blocks of %ux%ux%u threads: %.80s can have %u threads", out->block[0], out->block[1],
+                         out->block[2], kernel->name, kernel->threads_max);
     if (out->grid[0] > INT32_MAX || out->grid[1] > GRID_MAX || out->grid[2] > GRID_MAX)
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0, "a grid of %ux%ux%u blocks for %.80s: a device has %d, %u and %u",
-                              out->grid[0], out->grid[1], out->grid[2], kernel->name, INT32_MAX, GRID_MAX, GRID_MAX);
+        return LOCH_FAIL(LIMIT, "a grid of %ux%ux%u blocks for %.80s: a device has %d, %u and %u", out->grid[0],
+                         out->grid[1], out->grid[2], kernel->name, INT32_MAX, GRID_MAX, GRID_MAX);
     const size_t room = kernel->module->shared_max_bytes;
     if (out->shared_bytes > room || kernel->static_bytes > room - out->shared_bytes)
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0,
-                              "%zu bytes of shared memory and %zu of its own for %.80s: a block has %zu KiB",
-                              out->shared_bytes, kernel->static_bytes, kernel->name, room >> 10);
+        return LOCH_FAIL(LIMIT, "%zu bytes of shared memory and %zu of its own for %.80s: a block has %zu KiB",
+                         out->shared_bytes, kernel->static_bytes, kernel->name, room >> 10);
     return LOCH_OK;
 }
 
@@ -205,14 +201,14 @@ static loch_status launch_queue(loch_kernel *kernel, const loch_launch_options *
 static loch_status launch_check(const loch_kernel *kernel, const loch_argument *arguments, size_t count,
                                 loch_stream *stream)
 {
-    if (count && !arguments) return loch_error_set(LOCH_E_INVALID, NULL, 0, "the arguments of a launch are NULL");
+    if (count && !arguments) return LOCH_FAIL(INVALID, "the arguments of a launch are NULL");
     if (count > LOCH_ARGUMENTS_MAX || (kernel->arguments >= 0 && count != (size_t)kernel->arguments))
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "kernel %.80s takes %d arguments, and %zu are given",
-                              kernel->name, kernel->arguments >= 0 ? kernel->arguments : LOCH_ARGUMENTS_MAX, count);
+        return LOCH_FAIL(INVALID, "kernel %.80s takes %d arguments, and %zu are given", kernel->name,
+                         kernel->arguments >= 0 ? kernel->arguments : LOCH_ARGUMENTS_MAX, count);
     if (loch_stream_get_device(stream) != kernel->module->device)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "kernel %.80s is on %.40s, its stream on %.40s", kernel->name,
-                              loch_device_get_name(kernel->module->device),
-                              loch_device_get_name(loch_stream_get_device(stream)));
+        return LOCH_FAIL(INVALID, "kernel %.80s is on %.40s, its stream on %.40s", kernel->name,
+                         loch_device_get_name(kernel->module->device),
+                         loch_device_get_name(loch_stream_get_device(stream)));
     return lochi_kernel_check_stream(stream);
 }
 
@@ -221,7 +217,7 @@ loch_status loch_kernel_launch(loch_kernel *kernel, const loch_argument *argumen
 {
     loch_launch_options how;
     launch_parameters parameters;
-    if (!kernel) return loch_error_set(LOCH_E_INVALID, NULL, 0, "the kernel to launch is NULL");
+    if (!kernel) return LOCH_FAIL(INVALID, "the kernel to launch is NULL");
     loch_stream *used = stream ? stream : loch_stream_get_default(kernel->module->device);
     LOCH_RETURN(launch_check(kernel, arguments, count, used));
     LOCH_RETURN(launch_read_options(kernel, options, &how));

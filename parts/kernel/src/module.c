@@ -2,9 +2,10 @@
 /* Loads modules, and finds and describes their functions. */
 #include "module.h"
 #include "image.h"
-#include <common/cancel.h>
+#include "kit/cancel.h"
+#include "kit/fail.h"
+#include "kit/sized.h"
 #include <ctype.h>
-#include <loch/check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,7 @@ static loch_status module_load(loch_module *module, const void *image, size_t by
     LOCH_RETURN(loch_device_get_properties(module->device, &properties));
     module->compute_major = properties.compute_major;
     char *log = calloc(1, LOG_BYTES + bytes + 1); /* the log, and a copy of the image with a final zero */
-    if (!log) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to load %s", module->name);
+    if (!log) return LOCH_FAIL(HOST_MEMORY, "no host memory to load %s", module->name);
     memcpy(log + LOG_BYTES, image, bytes);
     lochi_kernel_frame frame;
     loch_status status = lochi_kernel_enter(module->device, LOCHI_KERNEL_RELAXED, &frame);
@@ -87,20 +88,16 @@ loch_status loch_module_create(loch_device *device, const void *image, size_t by
                                loch_module **out)
 {
     loch_module_options given = {.size = sizeof given};
-    if (!out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "the out pointer for a module is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for a module is NULL");
     *out = NULL;
-    if (options) {
-        if (options->size < sizeof options->size)
-            return loch_error_set(LOCH_E_INVALID, NULL, 0, "options of a module need their size");
-        memcpy(&given, options, options->size < sizeof given ? options->size : sizeof given);
-    }
+    LOCH_RETURN(lochi_sized_read("the options of a module", options, &given, sizeof given));
     if (given.log && given.log_bytes) *given.log = 0;
     lochi_image_kind kind;
     LOCHI_NOT_CANCELLED;
     LOCH_RETURN(lochi_kernel_image_check(image, bytes, &kind));
     LOCH_RETURN(lochi_kernel_load(device));
     loch_module *module = calloc(1, sizeof *module);
-    if (!module) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a module");
+    if (!module) return LOCH_FAIL(HOST_MEMORY, "no host memory for a module");
     pthread_mutex_init(&module->lock, NULL);
     module->device = loch_device_retain(device);
     module->shared_max_bytes = NO_OPTIN_BYTES;
@@ -182,7 +179,7 @@ static loch_status module_add(loch_module *module, const char *name, loch_kernel
 {
     const size_t length = strlen(name) + 1;
     loch_kernel *kernel = calloc(1, sizeof *kernel + length);
-    if (!kernel) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a kernel");
+    if (!kernel) return LOCH_FAIL(HOST_MEMORY, "no host memory for a kernel");
     kernel->module = module;
     memcpy(kernel->name, name, length);
     const loch_status status = kernel_read(kernel);
@@ -199,7 +196,7 @@ loch_status loch_module_find(loch_module *module, const char *name, loch_kernel 
 {
     if (out) *out = NULL;
     if (!module || !name || !*name || !out)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "finding a kernel needs a module, a name and an out pointer");
+        return LOCH_FAIL(INVALID, "finding a kernel needs a module, a name and an out pointer");
     LOCHI_NOT_CANCELLED;
     lochi_kernel_frame frame; /* before the lock: after a fork, no thread may be there to drop it */
     LOCH_RETURN(lochi_kernel_enter(module->device, LOCHI_KERNEL_RELAXED, &frame));
@@ -218,7 +215,7 @@ loch_status loch_module_find(loch_module *module, const char *name, loch_kernel 
 loch_status loch_kernel_get_info(const loch_kernel *kernel, loch_kernel_info *out)
 {
     if (!kernel || !out || out->size < sizeof out->size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "information on a kernel needs a kernel and a struct with size");
+        return LOCH_FAIL(INVALID, "information on a kernel needs a kernel and a struct with size");
     const size_t size = out->size < sizeof *out ? out->size : sizeof *out;
     loch_kernel_info info = {.size = sizeof info};
     memcpy(&info, out, size);

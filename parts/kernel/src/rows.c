@@ -2,8 +2,8 @@
 /* Rows of tensors by index. The driver's copy_strided does it on the device. For a driver that cannot, the indices are
  * read, and each row is a copy. */
 #include "stream.h"
-#include <common/cancel.h>
-#include <loch/check.h>
+#include "kit/cancel.h"
+#include "kit/fail.h"
 #include <loch/copy.h>
 #include <loch/driver.h>
 #include <loch/rows.h>
@@ -24,7 +24,7 @@ typedef struct rows_ask {
 
 static loch_status rows_refuse(const char *what)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "rows by index: %s", what);
+    return LOCH_FAIL(INVALID, "rows by index: %s", what);
 }
 
 /* --- on the host --- */
@@ -93,7 +93,7 @@ static loch_status rows_copy_all(const rows_ask *ask)
     const loch_strided *work = &ask->work;
     const size_t bytes = (work->sizes[0] - 1) * (size_t)work->index_stride + loch_dtype_bytes(work->index_type);
     void *indices = malloc(bytes);
-    if (!indices) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for %zu indices", work->sizes[0]);
+    if (!indices) return LOCH_FAIL(HOST_MEMORY, "no host memory for %zu indices", work->sizes[0]);
     const loch_copy_options options = {.size = sizeof options, .stream = ask->stream, .wait = LOCH_WAIT_END};
     loch_status status = loch_copy_with(indices, work->indices, bytes, &options);
     if (status == LOCH_OK) status = rows_copy_each(ask, indices);
@@ -157,9 +157,8 @@ static loch_status rows_read(rows_ask *ask, loch_indexing indexing)
     LOCH_RETURN(rows_read_side(to, true, work->to_strides, &ask->row_bytes));
     LOCH_RETURN(rows_read_side(from, false, work->from_strides, &ask->row_bytes));
     if (loch_tensor_get_size(in_order, 0) != loch_tensor_get_size(indices, 0))
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "rows by index: %lld indices for %lld rows",
-                              (long long)loch_tensor_get_size(indices, 0),
-                              (long long)loch_tensor_get_size(in_order, 0));
+        return LOCH_FAIL(INVALID, "rows by index: %lld indices for %lld rows",
+                         (long long)loch_tensor_get_size(indices, 0), (long long)loch_tensor_get_size(in_order, 0));
     work->size = sizeof *work;
     work->to_type = work->from_type = loch_tensor_get_dtype(to);
     work->overflow = LOCH_OVERFLOW_SATURATE;

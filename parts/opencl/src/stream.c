@@ -7,14 +7,11 @@
  *
  * A stream that is ordered with the default stream uses the default stream's queue: OpenCL has no other such order. */
 #include "stream.h"
-#include <sched.h>
+#include "kit/backoff.h"
 #include <stdlib.h>
-#include <time.h>
 
 /* A query of a shared queue gives its marker this long to pass a queue that is idle. */
 #define STREAM_MARKER_NS 1000000
-#define STREAM_YIELDS 32
-#define STREAM_NAP_NS 50000
 
 /* --- waiting for work --- */
 
@@ -286,16 +283,6 @@ static loch_status stream_ask_last(lochi_opencl_stream *stream)
     return status;
 }
 
-/* Lets the driver's threads run. A yield lets only those of the same priority, so after a few it sleeps. */
-static void stream_pause(int turn)
-{
-    const struct timespec nap = {.tv_nsec = STREAM_NAP_NS};
-    if (turn < STREAM_YIELDS)
-        sched_yield();
-    else
-        nanosleep(&nap, NULL);
-}
-
 /* Returns E_BUSY without writing the record: it is not a failure, and it is frequent. The marker of a shared queue that
  * is idle needs a moment, so the query waits that long. While an earlier marker or other work of Loch has not passed,
  * the answer is known without one. */
@@ -306,9 +293,9 @@ loch_status lochi_opencl_stream_query(void *self, void *stream)
     if (status != LOCH_OK || !atomic_load_explicit(&asked->is_shared, memory_order_relaxed)) return status;
     LOCH_RETURN(stream_mark(asked));
     const uint64_t start = loch_host_now_ns();
-    for (int turn = 0;
-         (status = stream_ask_last(asked)) == LOCH_E_BUSY && loch_host_now_ns() - start < STREAM_MARKER_NS; turn++)
-        stream_pause(turn);
+    unsigned turn = 0;
+    while ((status = stream_ask_last(asked)) == LOCH_E_BUSY && loch_host_now_ns() - start < STREAM_MARKER_NS)
+        lochi_backoff(&turn);
     return status;
 }
 

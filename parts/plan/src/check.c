@@ -5,6 +5,7 @@
 #include "check.h"
 #include "memory.h"
 #include "problem.h"
+#include "kit/fail.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -102,12 +103,11 @@ static loch_status check_places(const loch_plan_problem *problem, const uint64_t
     for (size_t i = 0; i < problem->count; i++) {
         const loch_plan_buffer *buffer = &problem->buffers[i];
         if (offsets[i] >= PLAN_BYTES_MAX || offsets[i] % plan_alignment(buffer))
-            return loch_error_set(LOCH_E_CORRUPT, NULL, 0,
-                                  "offset %" PRIu64 " of buffer %zu is not a multiple of %" PRIu64, offsets[i], i,
-                                  plan_alignment(buffer));
+            return LOCH_FAIL(CORRUPT, "offset %" PRIu64 " of buffer %zu is not a multiple of %" PRIu64, offsets[i], i,
+                             plan_alignment(buffer));
         if (buffer->place && offsets[i] != buffer->offset)
-            return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "buffer %zu lies at %" PRIu64 ", and has to lie at %" PRIu64,
-                                  i, offsets[i], buffer->offset);
+            return LOCH_FAIL(CORRUPT, "buffer %zu lies at %" PRIu64 ", and has to lie at %" PRIu64, i, offsets[i],
+                             buffer->offset);
         if (offsets[i] + buffer->bytes > *height) *height = offsets[i] + buffer->bytes;
     }
     return LOCH_OK;
@@ -126,7 +126,7 @@ loch_status lochi_plan_check_offsets(const loch_plan_problem *problem, const uin
     check_event *events = pieces ? lochi_plan_alloc(2 * count, sizeof *events) : NULL;
     if (!events) {
         lochi_plan_free(pieces);
-        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no memory to check a plan");
+        return LOCH_FAIL(HOST_MEMORY, "there is no memory to check a plan");
     }
     uint32_t random = 1;
     for (size_t i = 0; i < problem->count; i++)
@@ -153,8 +153,7 @@ loch_status lochi_plan_check_offsets(const loch_plan_problem *problem, const uin
         }
         const uint32_t other = tree_insert(pieces, &root, piece);
         if (other)
-            status =
-                loch_error_set(LOCH_E_CORRUPT, NULL, 0, "buffers %" PRIu32 " and %" PRIu32 " overlap at time %" PRIu64,
+            status = LOCH_FAIL(CORRUPT, "buffers %" PRIu32 " and %" PRIu32 " overlap at time %" PRIu64,
                                pieces[other].buffer, pieces[piece].buffer, events[i].time);
     }
     lochi_plan_free(events);

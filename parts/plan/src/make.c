@@ -13,6 +13,7 @@
 #include "fast.h"
 #include "memory.h"
 #include "part.h"
+#include "kit/fail.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -374,7 +375,7 @@ static loch_status make_check_fixed(const loch_plan_problem *problem)
     const loch_plan_problem fixed = {.size = sizeof fixed, .buffers = buffers, .count = count};
     if (status == LOCH_OK) status = lochi_plan_check_offsets(&fixed, offsets, &height);
     if (status == LOCH_E_CORRUPT)
-        status = loch_error_set(LOCH_E_INVALID, NULL, 0, "two buffers of the problem have fixed offsets that overlap");
+        status = LOCH_FAIL(INVALID, "two buffers of the problem have fixed offsets that overlap");
     lochi_plan_free(offsets);
     lochi_plan_free(buffers);
     return status;
@@ -386,12 +387,10 @@ static loch_status make_finish(make *m, loch_plan *plan)
     const uint64_t capacity = m->options->capacity;
     const uint64_t height = progress.height, bound = progress.lower_bound;
     if (capacity && bound > capacity)
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0,
-                              "no plan fits %" PRIu64 " bytes: the buffers need at least %" PRIu64, capacity, bound);
+        return LOCH_FAIL(LIMIT, "no plan fits %" PRIu64 " bytes: the buffers need at least %" PRIu64, capacity, bound);
     if (capacity && height > capacity)
-        return loch_error_set(LOCH_E_BUSY, NULL, 0,
-                              "no plan that fits %" PRIu64 " bytes was found: the best one has %" PRIu64, capacity,
-                              height);
+        return LOCH_FAIL(BUSY, "no plan that fits %" PRIu64 " bytes was found: the best one has %" PRIu64, capacity,
+                         height);
     plan->info.height = height;
     plan->info.lower_bound = bound < height ? bound : height;
     plan->info.is_best = plan->info.lower_bound == height;

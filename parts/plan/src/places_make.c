@@ -6,6 +6,7 @@
  * places all others around them. */
 #include "places.h"
 #include "memory.h"
+#include "kit/fail.h"
 #include <loch/plan.h>
 #include <stdlib.h>
 #include <string.h>
@@ -344,16 +345,14 @@ loch_status lochi_plan_places_create(const plan_source *source, plan_places **ou
     loch_status status = LOCH_OK;
     *out = NULL;
     if (!make.places || !make_prepare(&make)) {
-        status =
-            loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a plan of %zu allocations", source->period);
+        status = LOCH_FAIL(HOST_MEMORY, "no host memory for a plan of %zu allocations", source->period);
     } else {
         make_read(&make);
         for (size_t i = 0; i < source->log->streams_count && status == LOCH_OK; i++)
             status = make_stream(&make, source->log->streams[i]);
         if (status == LOCH_OK && !make.places->regions_count)
-            status =
-                loch_error_set(LOCH_E_NOT_FOUND, NULL, 0,
-                               "none of %zu allocations is freed within its period on its own stream", source->period);
+            status = LOCH_FAIL(NOT_FOUND, "none of %zu allocations is freed within its period on its own stream",
+                               source->period);
         if (status == LOCH_OK) make_index(&make);
         make.places->passed = make.places->position = source->position;
         make.places->steps = source->steps;

@@ -4,6 +4,8 @@
 #include "make.h"
 #include "memory.h"
 #include "problem.h"
+#include "kit/fail.h"
+#include "kit/sized.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -28,26 +30,24 @@ void loch_plan_destroy(loch_plan *plan)
 static loch_status plan_read_options(const loch_plan_options *options, loch_plan_options *out)
 {
     *out = (loch_plan_options){.size = sizeof *out};
-    if (options && options->size < sizeof(size_t) + sizeof options->capacity)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "options of a plan need their size");
-    if (options) memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
+    LOCH_RETURN(lochi_sized_read("the options of a plan", options, out, sizeof *out));
     if (!out->time_limit_ns) out->time_limit_ns = LOCH_PLAN_TIME_DEFAULT_NS;
     if (!out->threads) out->threads = 1;
     if (out->threads > 1024 || (unsigned)out->method > LOCH_PLAN_GREEDY)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a plan takes at most 1024 threads, and a known method");
+        return LOCH_FAIL(INVALID, "a plan takes at most 1024 threads, and a known method");
     return LOCH_OK;
 }
 
 loch_status loch_plan_create(const loch_plan_problem *problem, const loch_plan_options *options, loch_plan **out)
 {
     loch_plan_options read;
-    if (!out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "there is no place for the plan");
+    if (!out) return LOCH_FAIL(INVALID, "there is no place for the plan");
     *out = NULL;
     loch_status status = lochi_plan_problem_check(problem);
     if (status == LOCH_OK) status = plan_read_options(options, &read);
     if (status != LOCH_OK) return status;
     loch_plan *plan = lochi_plan_create_empty(problem->count);
-    if (!plan) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no memory for a plan");
+    if (!plan) return LOCH_FAIL(HOST_MEMORY, "there is no memory for a plan");
     plan->info.fingerprint = lochi_plan_problem_fingerprint(problem);
     status = lochi_plan_make(problem, &read, plan);
     if (status != LOCH_OK) {
@@ -61,7 +61,7 @@ loch_status loch_plan_create(const loch_plan_problem *problem, const loch_plan_o
 loch_status loch_plan_get_info(const loch_plan *plan, loch_plan_info *out)
 {
     if (!plan || !out || out->size < sizeof(size_t) + sizeof out->count)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "figures of a plan need the plan and their size");
+        return LOCH_FAIL(INVALID, "figures of a plan need the plan and their size");
     const size_t size = out->size;
     memcpy(out, &plan->info, size < sizeof *out ? size : sizeof *out);
     out->size = size;
@@ -76,22 +76,19 @@ const uint64_t *loch_plan_get_offsets(const loch_plan *plan)
 loch_status loch_plan_check(const loch_plan *plan, const loch_plan_problem *problem)
 {
     uint64_t height, bound;
-    if (!plan) return loch_error_set(LOCH_E_INVALID, NULL, 0, "there is no plan to check");
+    if (!plan) return LOCH_FAIL(INVALID, "there is no plan to check");
     loch_status status = lochi_plan_problem_check(problem);
     if (status != LOCH_OK) return status;
     if (plan->info.count != problem->count || plan->info.fingerprint != lochi_plan_problem_fingerprint(problem))
-        return loch_error_set(LOCH_E_NOT_FOUND, NULL, 0,
-                              "the plan is of another problem: %zu buffers with fingerprint %016" PRIx64,
-                              plan->info.count, plan->info.fingerprint);
+        return LOCH_FAIL(NOT_FOUND, "the plan is of another problem: %zu buffers with fingerprint %016" PRIx64,
+                         plan->info.count, plan->info.fingerprint);
     status = lochi_plan_check_offsets(problem, plan->offsets, &height);
     if (status != LOCH_OK) return status;
-    if (!lochi_plan_problem_bound(problem, &bound))
-        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "there is no memory to check a plan");
+    if (!lochi_plan_problem_bound(problem, &bound)) return LOCH_FAIL(HOST_MEMORY, "there is no memory to check a plan");
     const loch_plan_info *info = &plan->info;
     if (height != info->height || info->lower_bound > height || info->lower_bound < bound ||
         info->is_best != (info->lower_bound == height))
-        return loch_error_set(LOCH_E_CORRUPT, NULL, 0,
-                              "the plan has a height of %" PRIu64 " and says %" PRIu64 " with a bound of %" PRIu64,
-                              height, info->height, info->lower_bound);
+        return LOCH_FAIL(CORRUPT, "the plan has a height of %" PRIu64 " and says %" PRIu64 " with a bound of %" PRIu64,
+                         height, info->height, info->lower_bound);
     return LOCH_OK;
 }

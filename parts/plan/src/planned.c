@@ -2,6 +2,8 @@
 /* Planned pools: creating, ending, steps. */
 #include "planned.h"
 #include "memory.h"
+#include "kit/fail.h"
+#include "kit/sized.h"
 #include <string.h>
 
 #define PLANNED_STEPS 4
@@ -32,14 +34,13 @@ static void planned_end(void *self)
 static loch_status planned_read_options(const loch_planned_options *given, loch_planned_options *out)
 {
     *out = (loch_planned_options){.size = sizeof *out};
-    if (given && !given->size) return loch_error_set(LOCH_E_INVALID, NULL, 0, "the options have no size");
-    if (given) memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
+    LOCH_RETURN(lochi_sized_read("the options of a planned pool", given, out, sizeof *out));
     if (!out->record_steps) out->record_steps = PLANNED_STEPS;
     if (!out->record_max) out->record_max = PLANNED_RECORDS;
     if (!out->time_limit_ns) out->time_limit_ns = PLANNED_TIME_NS;
-    if (out->record_steps < 2) return loch_error_set(LOCH_E_INVALID, NULL, 0, "at least 2 steps have to be recorded");
+    if (out->record_steps < 2) return LOCH_FAIL(INVALID, "at least 2 steps have to be recorded");
     if (out->threads > LOCH_PLANNED_ALL_THREADS || out->renewal > LOCH_PLANNED_FIXED)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a choice of the options is not known");
+        return LOCH_FAIL(INVALID, "a choice of the options is not known");
     return LOCH_OK;
 }
 
@@ -77,13 +78,12 @@ loch_status loch_planned_create(loch_allocator *pool, const char *name, const lo
                                 loch_planned **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a planned pool needs a pool and a place for the result");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "a planned pool needs a pool and a place for the result");
     loch_planned_options read;
     loch_status status = planned_read_options(options, &read);
     if (status != LOCH_OK) return status;
     loch_planned *planned = lochi_plan_alloc(1, sizeof *planned);
-    if (!planned) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a planned pool");
+    if (!planned) return LOCH_FAIL(HOST_MEMORY, "no host memory for a planned pool");
     planned->options = read;
     planned->is_shared = read.threads == LOCH_PLANNED_ALL_THREADS;
     planned->steps_wanted = read.record_steps;
@@ -147,7 +147,7 @@ static void planned_trim_unused(loch_planned *planned)
 
 loch_status loch_planned_step(loch_planned *planned)
 {
-    if (!planned) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a step needs a planned pool");
+    if (!planned) return LOCH_FAIL(INVALID, "a step needs a planned pool");
     atomic_store_explicit(&planned->owner, (uintptr_t)&lochi_planned_mark, memory_order_relaxed);
     (void)planned_enter(planned);
     planned->is_marked = true;
@@ -166,13 +166,13 @@ loch_status loch_planned_step(loch_planned *planned)
 
 loch_status loch_planned_record(loch_planned *planned)
 {
-    if (!planned) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a recording needs a planned pool");
+    if (!planned) return LOCH_FAIL(INVALID, "a recording needs a planned pool");
     if (planned_enter(planned)) {
         planned->steps_wanted = planned->options.record_steps;
         planned->patience = PLANNED_PATIENCE;
         lochi_planned_start_recording(planned);
     } else {
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "only the thread that the plan serves can record");
+        return LOCH_FAIL(INVALID, "only the thread that the plan serves can record");
     }
     planned_leave(planned);
     return LOCH_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Planned pools: live blocks and figures. */
 #include "planned.h"
+#include "kit/fail.h"
 #include <stddef.h>
 #include <string.h>
 
@@ -155,7 +156,7 @@ loch_attributes lochi_planned_get_attributes(void *self)
 loch_status loch_planned_get_info(loch_planned *planned, loch_planned_info *out)
 {
     if (!planned || !out || !out->size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "figures need a planned pool and a result with its size");
+        return LOCH_FAIL(INVALID, "figures need a planned pool and a result with its size");
     loch_planned_info info = {.left = planned_get(&planned->left),
                               .deviations = planned_get(&planned->deviations),
                               .plans = planned_get(&planned->plans),

@@ -2,6 +2,7 @@
 /* Planned pools: allocating, freeing and uses on other streams, from the plan or from the pool. */
 #include "planned.h"
 #include "memory.h"
+#include "kit/fail.h"
 #include <stddef.h>
 
 /* --- figures --- */
@@ -213,7 +214,7 @@ static __attribute__((noinline)) loch_status planned_alloc_slowly(loch_planned *
 {
     if (planned) return loch_allocator_alloc(planned->allocator, request, out);
     if (out) *out = NULL;
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "an allocation needs a planned pool");
+    return LOCH_FAIL(INVALID, "an allocation needs a planned pool");
 }
 
 loch_status loch_planned_alloc(loch_planned *planned, const loch_request *request, void **out)
@@ -244,10 +245,9 @@ loch_status lochi_planned_find_slot(const loch_planned *planned, const void *add
             return LOCH_OK;
         }
         if (lochi_plan_places_is_inside(places, address))
-            return loch_error_set(LOCH_E_INTERIOR, NULL, 0, "%p is inside a block, not at its start", address);
-        if (slot != PLAN_NONE)
-            return loch_error_set(LOCH_E_DOUBLE_FREE, NULL, 0, "the block at %p was freed already", address);
-        return loch_error_set(LOCH_E_FOREIGN, NULL, 0, "there was no block at %p", address);
+            return LOCH_FAIL(INTERIOR, "%p is inside a block, not at its start", address);
+        if (slot != PLAN_NONE) return LOCH_FAIL(DOUBLE_FREE, "the block at %p was freed already", address);
+        return LOCH_FAIL(FOREIGN, "there was no block at %p", address);
     }
     return LOCH_OK;
 }
@@ -309,8 +309,7 @@ static loch_status planned_free_side(loch_planned *planned, void *address, size_
     loch_status status = loch_allocator_find(planned->side, address, &block);
     if (status != LOCH_OK) return status;
     if (bytes && bytes != block.requested_bytes)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "the block at %p has %zu bytes, not %zu", address,
-                              block.requested_bytes, bytes);
+        return LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu", address, block.requested_bytes, bytes);
     status = stream ? loch_allocator_free_on(planned->side, address, stream) : loch_free(planned->side, address);
     if (status != LOCH_OK && status != LOCH_E_CORRUPT) return status;
     planned_add(&planned->side_requested, -(uint64_t)block.requested_bytes);
@@ -334,8 +333,8 @@ loch_status lochi_planned_free(void *self, void *address, size_t bytes, loch_str
     if (!is_owner) pthread_mutex_lock(&planned->lock);
     if (slot == PLAN_NONE) status = lochi_planned_find_slot(planned, address, &places, &slot);
     if (status == LOCH_OK && slot != PLAN_NONE && bytes && bytes != plan_slot_bytes(places, slot))
-        status = loch_error_set(LOCH_E_INVALID, NULL, 0, "the block at %p has %llu bytes, not %zu", address,
-                                (unsigned long long)plan_slot_bytes(places, slot), bytes);
+        status = LOCH_FAIL(INVALID, "the block at %p has %llu bytes, not %zu", address,
+                           (unsigned long long)plan_slot_bytes(places, slot), bytes);
     if (status == LOCH_OK && is_owner && planned->is_recording) lochi_plan_log_free(&planned->log, address, stream);
     if (status == LOCH_OK && slot != PLAN_NONE)
         status = is_owner ? planned_free_slot(planned, places, slot, stream)
@@ -350,7 +349,7 @@ loch_status lochi_planned_free(void *self, void *address, size_t bytes, loch_str
 static __attribute__((noinline)) loch_status planned_free_slowly(loch_planned *planned, void *address)
 {
     if (planned) return loch_allocator_free(planned->allocator, address);
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "a free needs the planned pool of the block");
+    return LOCH_FAIL(INVALID, "a free needs the planned pool of the block");
 }
 
 loch_status loch_planned_free(loch_planned *planned, void *address)
@@ -379,7 +378,7 @@ loch_status lochi_planned_record_use(void *self, void *address, loch_stream *str
     loch_status status = lochi_planned_find_slot(planned, address, &places, &slot);
     if (status == LOCH_OK && places && stream != places->kinds[places->slots[slot].kind].stream &&
         !lochi_plan_places_share(places, slot, stream))
-        status = loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for the use of a stream");
+        status = LOCH_FAIL(HOST_MEMORY, "no host memory for the use of a stream");
     if (status == LOCH_OK && is_owner && planned->is_recording) lochi_plan_log_share(&planned->log, address);
     pthread_mutex_unlock(&planned->lock);
     return status == LOCH_OK && !places ? loch_allocator_record_use(planned->side, address, stream) : status;

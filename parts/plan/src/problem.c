@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "problem.h"
 #include "memory.h"
+#include "kit/fail.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
 static loch_status problem_fail(size_t index, const char *reason)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "buffer %zu of the problem %s", index, reason);
+    return LOCH_FAIL(INVALID, "buffer %zu of the problem %s", index, reason);
 }
 
 static loch_status buffer_check(const loch_plan_buffer *buffer, size_t index)
@@ -31,9 +32,9 @@ static loch_status buffer_check(const loch_plan_buffer *buffer, size_t index)
 loch_status lochi_plan_problem_check(const loch_plan_problem *problem)
 {
     if (!problem || problem->size < sizeof *problem || (problem->count && !problem->buffers))
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "a problem needs its size and its buffers");
+        return LOCH_FAIL(INVALID, "a problem needs its size and its buffers");
     if (problem->count >= UINT32_MAX / 2)
-        return loch_error_set(LOCH_E_OVERFLOW, NULL, 0, "a problem has at most %u buffers", UINT32_MAX / 2 - 1);
+        return LOCH_FAIL(OVERFLOW, "a problem has at most %u buffers", UINT32_MAX / 2 - 1);
     uint64_t sum = 0, top = 0;
     for (size_t i = 0; i < problem->count; i++) {
         const loch_plan_buffer *buffer = &problem->buffers[i];
@@ -42,11 +43,11 @@ loch_status lochi_plan_problem_check(const loch_plan_problem *problem)
         const uint64_t alignment = plan_alignment(buffer);
         const uint64_t offset = buffer->place ? buffer->offset : 0;
         if (buffer->bytes >= PLAN_BYTES_MAX || alignment >= PLAN_BYTES_MAX || offset >= PLAN_BYTES_MAX)
-            return loch_error_set(LOCH_E_OVERFLOW, NULL, 0, "buffer %zu of the problem needs 2^62 bytes or more", i);
+            return LOCH_FAIL(OVERFLOW, "buffer %zu of the problem needs 2^62 bytes or more", i);
         sum += buffer->bytes + alignment;
         if (offset + buffer->bytes > top) top = offset + buffer->bytes;
         if (sum + top >= PLAN_BYTES_MAX)
-            return loch_error_set(LOCH_E_OVERFLOW, NULL, 0, "the buffers of the problem need 2^62 bytes or more");
+            return LOCH_FAIL(OVERFLOW, "the buffers of the problem need 2^62 bytes or more");
     }
     return LOCH_OK;
 }

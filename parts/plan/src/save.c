@@ -16,7 +16,8 @@
 #include "plan.h"
 #include "problem.h"
 #include "text.h"
-#include <common/cancel.h>
+#include "kit/cancel.h"
+#include "kit/fail.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ loch_status loch_plan_save(const loch_plan *plan, const char *path)
 {
     LOCHI_NOT_CANCELLED;
     plan_sink sink;
-    if (!plan || !path) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a plan and a path are needed to save it");
+    if (!plan || !path) return LOCH_FAIL(INVALID, "a plan and a path are needed to save it");
     const loch_status status = lochi_plan_sink_open(path, &sink);
     if (status != LOCH_OK) return status;
     fprintf(sink.file, "loch-plan %d\nfingerprint %016" PRIx64 "\nbuffers %zu\nheight %" PRIu64 "\nbound %" PRIu64 "\n",
@@ -46,7 +47,7 @@ typedef struct save_reader {
 
 static loch_status save_fail(const save_reader *reader, const char *reason)
 {
-    return loch_error_set(LOCH_E_CORRUPT, NULL, 0, "%s: line %zu: %s", reader->path, reader->line, reason);
+    return LOCH_FAIL(CORRUPT, "%s: line %zu: %s", reader->path, reader->line, reason);
 }
 
 /* Takes one line: `name`, a space if there is a name, and a number. */
@@ -85,15 +86,14 @@ static loch_status save_parse(save_reader *reader, size_t bytes, loch_plan **out
     uint64_t version, fingerprint, count, height, bound;
     if (!save_take(reader, "loch-plan", &version)) return save_fail(reader, "this is no plan");
     if (version != SAVE_VERSION)
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0, "%s: version %" PRIu64 " of plans is not known",
-                              reader->path, version);
+        return LOCH_FAIL(UNSUPPORTED, "%s: version %" PRIu64 " of plans is not known", reader->path, version);
     if (!save_take_fingerprint(reader, &fingerprint)) return save_fail(reader, "the fingerprint is wrong");
     if (!save_take(reader, "buffers", &count) || count > bytes / 2)
         return save_fail(reader, "the number of buffers is wrong");
     if (!save_take(reader, "height", &height)) return save_fail(reader, "the height is wrong");
     if (!save_take(reader, "bound", &bound) || bound > height) return save_fail(reader, "the bound is wrong");
     *out = lochi_plan_create_empty((size_t)count);
-    if (!*out) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for the plan", reader->path);
+    if (!*out) return LOCH_FAIL(HOST_MEMORY, "%s: there is no memory for the plan", reader->path);
     for (size_t i = 0; i < count; i++)
         if (!save_take(reader, "", &(*out)->offsets[i])) return save_fail(reader, "the offset is wrong");
     reader->line++;
@@ -110,7 +110,7 @@ loch_status loch_plan_load(const char *path, loch_plan **out)
     LOCHI_NOT_CANCELLED;
     char *text;
     size_t bytes;
-    if (!path || !out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a path and a place for the plan are needed");
+    if (!path || !out) return LOCH_FAIL(INVALID, "a path and a place for the plan are needed");
     *out = NULL;
     loch_status status = lochi_plan_text_read(path, &text, &bytes);
     if (status != LOCH_OK) return status;

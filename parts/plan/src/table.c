@@ -3,7 +3,8 @@
 #include "memory.h"
 #include "problem.h"
 #include "text.h"
-#include <common/cancel.h>
+#include "kit/cancel.h"
+#include "kit/fail.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -57,12 +58,12 @@ typedef struct table_field {
 
 static loch_status table_fail(const table *t, const char *reason)
 {
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "%s: line %zu: %s", t->path, t->line, reason);
+    return LOCH_FAIL(INVALID, "%s: line %zu: %s", t->path, t->line, reason);
 }
 
 static loch_status table_no_memory(const table *t)
 {
-    return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory for its buffers", t->path);
+    return LOCH_FAIL(HOST_MEMORY, "%s: there is no memory for its buffers", t->path);
 }
 
 /* Splits a line at commas. Returns the number of fields; one more than TABLE_FIELDS_MAX stands for too many. */
@@ -209,10 +210,10 @@ loch_status loch_plan_problem_load(const char *path, loch_plan_problem **out)
 {
     LOCHI_NOT_CANCELLED;
     size_t bytes;
-    if (!path || !out) return loch_error_set(LOCH_E_INVALID, NULL, 0, "a path and a place for the problem are needed");
+    if (!path || !out) return LOCH_FAIL(INVALID, "a path and a place for the problem are needed");
     *out = NULL;
     table *t = lochi_plan_alloc(1, sizeof *t);
-    if (!t) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory to read it", path);
+    if (!t) return LOCH_FAIL(HOST_MEMORY, "%s: there is no memory to read it", path);
     t->problem.size = sizeof t->problem;
     t->path = path;
     loch_status status = lochi_plan_text_read(path, &t->text, &bytes);

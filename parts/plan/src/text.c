@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "text.h"
 #include "memory.h"
+#include "kit/fail.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -24,7 +25,7 @@ loch_status lochi_plan_text_read(const char *path, char **out, size_t *bytes)
     size_t capacity = 0;
     for (;;) {
         if (!lochi_plan_grow((void **)out, &capacity, *bytes + TEXT_CHUNK + 1, 1)) {
-            status = loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "%s: there is no memory to read it", path);
+            status = LOCH_FAIL(HOST_MEMORY, "%s: there is no memory to read it", path);
             break;
         }
         const ssize_t count = read(file, *out + *bytes, TEXT_CHUNK);

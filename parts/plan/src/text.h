@@ -3,7 +3,7 @@
 #ifndef LOCH_PLAN_TEXT_H
 #define LOCH_PLAN_TEXT_H
 
-#include <common/new_file.h>
+#include "kit/new_file.h"
 #include <stdbool.h>
 #include <stdint.h>
 

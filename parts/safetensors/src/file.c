@@ -15,21 +15,21 @@ loch_status lochi_safetensors_file_open(const char *path, safetensors_file *out)
 {
     *out = (safetensors_file){.number = -1};
     out->path = strdup(path);
-    if (!out->path) return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for opening %s", safetensors_tail(path));
+    if (!out->path) return LOCH_FAIL(HOST_MEMORY, "no host memory for opening %s", safetensors_tail(path));
     do
         out->number = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     while (out->number < 0 && errno == EINTR);
     if (out->number < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return SAFETENSORS_FAIL(NOT_FOUND, "%s: %s", safetensors_tail(path), strerror(errno));
+        return LOCH_FAIL(NOT_FOUND, "%s: %s", safetensors_tail(path), strerror(errno));
     struct stat about;
     if (out->number < 0 || fstat(out->number, &about) != 0)
-        return SAFETENSORS_FAIL(IO, "%s cannot be opened: %s", safetensors_tail(path), strerror(errno));
+        return LOCH_FAIL(IO, "%s cannot be opened: %s", safetensors_tail(path), strerror(errno));
     if (!S_ISREG(about.st_mode))
-        return SAFETENSORS_FAIL(UNSUPPORTED, "%s cannot be mapped: it is not a regular file", safetensors_tail(path));
+        return LOCH_FAIL(UNSUPPORTED, "%s cannot be mapped: it is not a regular file", safetensors_tail(path));
     out->file_bytes = (uint64_t)about.st_size;
     if (out->file_bytes > SIZE_MAX / 2)
-        return SAFETENSORS_FAIL(OVERFLOW, "%s does not fit the address space: it has %llu bytes",
-                                safetensors_tail(path), (unsigned long long)out->file_bytes);
+        return LOCH_FAIL(OVERFLOW, "%s does not fit the address space: it has %llu bytes", safetensors_tail(path),
+                         (unsigned long long)out->file_bytes);
     return LOCH_OK;
 }
 
@@ -37,8 +37,8 @@ loch_status lochi_safetensors_file_read_length(safetensors_file *file, uint64_t 
 {
     unsigned char bytes[8];
     if (file->file_bytes < sizeof bytes)
-        return SAFETENSORS_FAIL(CORRUPT, "%s is not a safetensors file: it has %llu bytes",
-                                safetensors_tail(file->path), (unsigned long long)file->file_bytes);
+        return LOCH_FAIL(CORRUPT, "%s is not a safetensors file: it has %llu bytes", safetensors_tail(file->path),
+                         (unsigned long long)file->file_bytes);
     LOCH_RETURN(lochi_safetensors_file_read(file, 0, bytes, sizeof bytes));
     *out = 0;
     for (size_t i = sizeof bytes; i--;)
@@ -50,8 +50,8 @@ loch_status lochi_safetensors_file_read_text(safetensors_file *file, uint64_t of
 {
     *out = calloc(bytes + 1, 1);
     if (!*out)
-        return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for the header of %s: %zu bytes",
-                                safetensors_tail(file->path), bytes);
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the header of %s: %zu bytes", safetensors_tail(file->path),
+                         bytes);
     return lochi_safetensors_file_read(file, offset, *out, bytes);
 }
 
@@ -67,7 +67,7 @@ static loch_status file_map(safetensors_file *file, loch_access access, loch_buf
     const int protection = access == LOCH_READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
     void *pages = mmap(NULL, bytes, protection, MAP_PRIVATE, file->number, 0);
     if (pages == MAP_FAILED)
-        return SAFETENSORS_FAIL(UNSUPPORTED, "%s cannot be mapped: %s", safetensors_tail(file->path), strerror(errno));
+        return LOCH_FAIL(UNSUPPORTED, "%s cannot be mapped: %s", safetensors_tail(file->path), strerror(errno));
     const loch_external external = {.size = sizeof external, .deleter = file_unmap, .access = access};
     const loch_status status = loch_buffer_wrap(pages, bytes, &external, out);
     if (status != LOCH_OK) munmap(pages, bytes);
@@ -78,13 +78,12 @@ loch_status lochi_safetensors_file_load(safetensors_file *file, uint64_t length,
 {
     const uint64_t left = file->file_bytes - sizeof length;
     if (length > SAFETENSORS_HEADER_MAX)
-        return SAFETENSORS_FAIL(CORRUPT, "%s is not a safetensors file: a header of %llu bytes; the format allows %llu",
-                                safetensors_tail(file->path), (unsigned long long)length,
-                                (unsigned long long)SAFETENSORS_HEADER_MAX);
+        return LOCH_FAIL(CORRUPT, "%s is not a safetensors file: a header of %llu bytes; the format allows %llu",
+                         safetensors_tail(file->path), (unsigned long long)length,
+                         (unsigned long long)SAFETENSORS_HEADER_MAX);
     if (length > left)
-        return SAFETENSORS_FAIL(CORRUPT, "%s is truncated: %llu of %llu bytes of the header are missing",
-                                safetensors_tail(file->path), (unsigned long long)(length - left),
-                                (unsigned long long)length);
+        return LOCH_FAIL(CORRUPT, "%s is truncated: %llu of %llu bytes of the header are missing",
+                         safetensors_tail(file->path), (unsigned long long)(length - left), (unsigned long long)length);
     file->data_start = sizeof length + length;
     LOCH_RETURN(lochi_safetensors_file_read_text(file, sizeof length, (size_t)length, &file->text));
     LOCH_RETURN(lochi_safetensors_header_read(file->path, file->text, (size_t)length, left - length, &file->header));

@@ -3,14 +3,14 @@
  * files lie beside the index. Tensors of the files that the index does not name are left out. */
 #include "common.h"
 #include "model.h"
-#include "scan.h"
 #include "sort.h"
+#include "kit/json.h"
 #include <stdlib.h>
 
 /* An index that is being read. */
 typedef struct index_reader {
     loch_safetensors *model;
-    safetensors_scan scan;
+    lochi_json json;
     safetensors_array weights; /* of safetensors_pair: name of a tensor, name of its file */
     bool has_metadata, has_weights;
     bool is_out_of_memory;
@@ -18,7 +18,7 @@ typedef struct index_reader {
 
 static loch_status index_no_memory(const loch_safetensors *model)
 {
-    return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for the index %s", safetensors_tail(model->path));
+    return LOCH_FAIL(HOST_MEMORY, "no host memory for the index %s", safetensors_tail(model->path));
 }
 
 static bool index_add(index_reader *reader, safetensors_array *array, const char *key, const char *value)
@@ -29,68 +29,64 @@ static bool index_add(index_reader *reader, safetensors_array *array, const char
         return true;
     }
     reader->is_out_of_memory = true;
-    return lochi_safetensors_scan_fail(&reader->scan, "no host memory");
+    return lochi_json_fail(&reader->json, "no host memory");
 }
 
 /* Reads the metadata: text, and numbers as they are written. */
 static bool index_read_metadata(index_reader *reader)
 {
-    safetensors_scan *scan = &reader->scan;
-    if (reader->has_metadata) return lochi_safetensors_scan_fail(scan, "there is a second \"metadata\"");
+    lochi_json *json = &reader->json;
+    if (reader->has_metadata) return lochi_json_fail(json, "there is a second \"metadata\"");
     reader->has_metadata = true;
-    if (!lochi_safetensors_scan_take(scan, '{', "\"metadata\" is not an object")) return false;
-    for (size_t count = 0; lochi_safetensors_scan_next(scan, '}', &count);) {
-        const char *key = lochi_safetensors_scan_name(scan), *value;
-        const char kind = lochi_safetensors_scan_peek(scan);
-        if (!key) return false;
+    if (!lochi_json_open_or(json, '{', "\"metadata\" is not an object")) return false;
+    for (const char *key; (key = lochi_json_member_in_place(json));) {
+        const char kind = lochi_json_kind(json), *value;
         if (kind == '"') {
-            value = lochi_safetensors_scan_text(scan);
-        } else if (kind == '-' || (kind >= '0' && kind <= '9')) {
-            value = lochi_safetensors_scan_number(scan);
+            value = lochi_json_text_in_place(json);
+        } else if (kind == '0') {
+            value = lochi_json_number_in_place(json);
         } else {
-            if (!lochi_safetensors_scan_skip(scan)) return false;
+            if (!lochi_json_skip(json)) return false;
             continue;
         }
         if (!value || !index_add(reader, &reader->model->index_metadata.pairs, key, value)) return false;
     }
-    return !scan->wrong;
+    return !json->wrong;
 }
 
 static bool index_read_weights(index_reader *reader)
 {
-    safetensors_scan *scan = &reader->scan;
-    if (reader->has_weights) return lochi_safetensors_scan_fail(scan, "there is a second \"weight_map\"");
+    lochi_json *json = &reader->json;
+    if (reader->has_weights) return lochi_json_fail(json, "there is a second \"weight_map\"");
     reader->has_weights = true;
-    if (!lochi_safetensors_scan_take(scan, '{', "\"weight_map\" is not an object")) return false;
-    for (size_t count = 0; lochi_safetensors_scan_next(scan, '}', &count);) {
-        const char *name = lochi_safetensors_scan_name(scan), *file = name ? lochi_safetensors_scan_text(scan) : NULL;
+    if (!lochi_json_open_or(json, '{', "\"weight_map\" is not an object")) return false;
+    for (const char *name; (name = lochi_json_member_in_place(json));) {
+        const char *file = lochi_json_text_in_place(json);
         if (!file || !index_add(reader, &reader->weights, name, file)) return false;
     }
-    return !scan->wrong;
+    return !json->wrong;
 }
 
 static bool index_read_all(index_reader *reader)
 {
-    safetensors_scan *scan = &reader->scan;
-    if (!lochi_safetensors_scan_take(scan, '{', "an object is expected")) return false;
-    for (size_t count = 0; lochi_safetensors_scan_next(scan, '}', &count);) {
-        const char *name = lochi_safetensors_scan_name(scan);
-        if (!name) return false;
+    lochi_json *json = &reader->json;
+    if (!lochi_json_open_or(json, '{', "an object is expected")) return false;
+    for (const char *name; (name = lochi_json_member_in_place(json));) {
         const bool is_good = strcmp(name, "metadata") == 0     ? index_read_metadata(reader)
                              : strcmp(name, "weight_map") == 0 ? index_read_weights(reader)
-                                                               : lochi_safetensors_scan_skip(scan);
+                                                               : lochi_json_skip(json);
         if (!is_good) return false;
     }
-    if (!scan->wrong && !reader->has_weights) return lochi_safetensors_scan_fail(scan, "there is no \"weight_map\"");
-    return lochi_safetensors_scan_end(scan);
+    if (!json->wrong && !reader->has_weights) return lochi_json_fail(json, "there is no \"weight_map\"");
+    return lochi_json_end(json);
 }
 
 static loch_status index_read(index_reader *reader)
 {
     if (index_read_all(reader)) return LOCH_OK;
     if (reader->is_out_of_memory) return index_no_memory(reader->model);
-    return SAFETENSORS_FAIL(CORRUPT, "the index %s is wrong at byte %zu: %s", safetensors_tail(reader->model->path),
-                            reader->scan.wrong_at, reader->scan.wrong);
+    return LOCH_FAIL(CORRUPT, "the index %s is wrong at byte %zu: %s", safetensors_tail(reader->model->path),
+                     reader->json.wrong_at, reader->json.wrong);
 }
 
 /* --- files --- */
@@ -105,8 +101,8 @@ static loch_status index_open_file(const loch_safetensors *model, const char *na
                                    safetensors_file *out)
 {
     if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return SAFETENSORS_FAIL(CORRUPT, "the index %s names \"%.60s\", which is not a file beside it",
-                                safetensors_tail(model->path), name);
+        return LOCH_FAIL(CORRUPT, "the index %s names \"%.60s\", which is not a file beside it",
+                         safetensors_tail(model->path), name);
     const char *slash = strrchr(model->path, '/');
     const size_t folder = slash ? (size_t)(slash + 1 - model->path) : 0;
     char *path = calloc(folder + strlen(name) + 1, 1);
@@ -129,11 +125,11 @@ static loch_status index_mark(const loch_safetensors *model, const safetensors_f
         safetensors_entry *entry =
             lochi_safetensors_find_entry(file->header.by_name, file->header.entries.count, weights[i]->key);
         if (!entry)
-            return SAFETENSORS_FAIL(CORRUPT, "the index %s says that \"%.50s\" is in %.60s, which lacks it",
-                                    safetensors_tail(model->path), weights[i]->key, weights[i]->value);
+            return LOCH_FAIL(CORRUPT, "the index %s says that \"%.50s\" is in %.60s, which lacks it",
+                             safetensors_tail(model->path), weights[i]->key, weights[i]->value);
         if (entry->is_listed)
-            return SAFETENSORS_FAIL(CORRUPT, "the index %s names \"%.60s\" twice", safetensors_tail(model->path),
-                                    weights[i]->key);
+            return LOCH_FAIL(CORRUPT, "the index %s names \"%.60s\" twice", safetensors_tail(model->path),
+                             weights[i]->key);
         entry->is_listed = true;
     }
     return LOCH_OK;
@@ -171,8 +167,8 @@ static loch_status index_list(loch_safetensors *model, void **scratch)
     lochi_safetensors_sort((void **)model->by_name, scratch, count, lochi_safetensors_compare_names);
     for (size_t i = 1; i < count; i++)
         if (lochi_safetensors_compare_names(model->by_name[i - 1], model->by_name[i]) == 0)
-            return SAFETENSORS_FAIL(CORRUPT, "the index %s names \"%.60s\" twice", safetensors_tail(model->path),
-                                    model->by_name[i]->name);
+            return LOCH_FAIL(CORRUPT, "the index %s names \"%.60s\" twice", safetensors_tail(model->path),
+                             model->by_name[i]->name);
     return LOCH_OK;
 }
 
@@ -190,7 +186,7 @@ static loch_status index_gather(loch_safetensors *model, const safetensors_array
 
 loch_status lochi_safetensors_index_load(loch_safetensors *file, size_t bytes, loch_access access)
 {
-    index_reader reader = {.model = file, .scan = lochi_safetensors_scan_begin(file->text, bytes)};
+    index_reader reader = {.model = file, .json = lochi_json_begin_in_place(file->text, bytes)};
     loch_status status = index_read(&reader);
     if (status == LOCH_OK) status = lochi_safetensors_metadata_sort(file->path, &file->index_metadata);
     file->metadata = &file->index_metadata;

@@ -39,14 +39,13 @@ static loch_status load_read_part(const loch_safetensors_load_options *how, load
     const int dimensions = (int)entry->dimensions;
     source->axis = how->axis < 0 ? how->axis + dimensions : how->axis;
     if (source->axis < 0 || source->axis >= dimensions)
-        return SAFETENSORS_FAIL(INVALID, "%s: \"%.60s\" has no axis %d: it has %d dimensions",
-                                safetensors_tail(entry->file->path), entry->name, how->axis, dimensions);
+        return LOCH_FAIL(INVALID, "%s: \"%.60s\" has no axis %d: it has %d dimensions",
+                         safetensors_tail(entry->file->path), entry->name, how->axis, dimensions);
     const int64_t size = entry->shape[source->axis];
     if (how->start < 0 || how->count < 0 || how->start > size || how->count > size - how->start)
-        return SAFETENSORS_FAIL(OUT_OF_RANGE,
-                                "%s: %lld indices from %lld on do not fit axis %d of \"%.50s\", which has %lld",
-                                safetensors_tail(entry->file->path), (long long)how->count, (long long)how->start,
-                                source->axis, entry->name, (long long)size);
+        return LOCH_FAIL(OUT_OF_RANGE, "%s: %lld indices from %lld on do not fit axis %d of \"%.50s\", which has %lld",
+                         safetensors_tail(entry->file->path), (long long)how->count, (long long)how->start,
+                         source->axis, entry->name, (long long)size);
     source->start = how->start;
     source->count = how->count ? how->count : size - how->start;
     return LOCH_OK;
@@ -121,7 +120,7 @@ loch_status loch_safetensors_acquire_tensor(const loch_safetensors *file, const 
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!file || !name || !out)
-        return SAFETENSORS_FAIL(INVALID, "a tensor of a safetensors file needs the file, a name and an output pointer");
+        return LOCH_FAIL(INVALID, "a tensor of a safetensors file needs the file, a name and an output pointer");
     const safetensors_entry *entry;
     LOCH_RETURN(lochi_safetensors_model_find(file, name, &entry));
     const load_source source = load_whole(entry);
@@ -133,9 +132,9 @@ loch_status loch_safetensors_acquire_tensor(const loch_safetensors *file, const 
 static loch_status load_read_options(const loch_safetensors_load_options *given, loch_safetensors_load_options *out)
 {
     *out = (loch_safetensors_load_options){.size = sizeof *out};
-    LOCH_RETURN(safetensors_read_options(given, out, sizeof *out));
+    LOCH_RETURN(lochi_sized_read("the options for safetensors", given, out, sizeof *out));
     if (out->dtype != LOCH_DTYPE_NONE && !loch_dtype_bytes(out->dtype))
-        return SAFETENSORS_FAIL(INVALID, "%d is not a loch_dtype", (int)out->dtype);
+        return LOCH_FAIL(INVALID, "%d is not a loch_dtype", (int)out->dtype);
     return LOCH_OK;
 }
 
@@ -205,7 +204,7 @@ static loch_status load_into(const load_source *source, loch_tensor *to, loch_st
 static loch_status load_new(const load_source *source, const loch_safetensors_load_options *how, loch_tensor **out)
 {
     loch_tensor_options memory = {.size = sizeof memory};
-    LOCH_RETURN(safetensors_read_options(how->memory, &memory, sizeof memory));
+    LOCH_RETURN(lochi_sized_read("the options for safetensors", how->memory, &memory, sizeof memory));
     memory.flags &= ~(uint32_t)LOCH_ALLOC_ZEROED; /* every byte is written */
     LOCH_RETURN(loch_tensor_create(how->dtype ? how->dtype : source->entry->type->dtype, source->entry->dimensions,
                                    source->shape, &memory, out));
@@ -220,8 +219,7 @@ loch_status loch_safetensors_load(const loch_safetensors *file, const char *name
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!file || !name || !out)
-        return SAFETENSORS_FAIL(INVALID,
-                                "loading from a safetensors file needs the file, a name and an output pointer");
+        return LOCH_FAIL(INVALID, "loading from a safetensors file needs the file, a name and an output pointer");
     loch_safetensors_load_options how;
     const safetensors_entry *entry;
     load_source source;
@@ -236,14 +234,14 @@ static loch_status load_check_shape(const load_source *source, const loch_tensor
     const safetensors_entry *entry = source->entry;
     const int64_t *wanted = loch_tensor_get_shape(to);
     if (entry->dimensions != loch_tensor_get_dimensions(to))
-        return SAFETENSORS_FAIL(INVALID, "%s: \"%.60s\" has %zu dimensions and cannot fill a tensor with %zu",
-                                safetensors_tail(entry->file->path), entry->name, entry->dimensions,
-                                loch_tensor_get_dimensions(to));
+        return LOCH_FAIL(INVALID, "%s: \"%.60s\" has %zu dimensions and cannot fill a tensor with %zu",
+                         safetensors_tail(entry->file->path), entry->name, entry->dimensions,
+                         loch_tensor_get_dimensions(to));
     for (size_t i = 0; i < entry->dimensions; i++)
         if (source->shape[i] != wanted[i])
-            return SAFETENSORS_FAIL(
-                INVALID, "%s: \"%.60s\" has size %lld along axis %zu and cannot fill a tensor with %lld",
-                safetensors_tail(entry->file->path), entry->name, (long long)source->shape[i], i, (long long)wanted[i]);
+            return LOCH_FAIL(INVALID, "%s: \"%.60s\" has size %lld along axis %zu and cannot fill a tensor with %lld",
+                             safetensors_tail(entry->file->path), entry->name, (long long)source->shape[i], i,
+                             (long long)wanted[i]);
     return LOCH_OK;
 }
 
@@ -262,7 +260,7 @@ loch_status loch_safetensors_copy(const loch_safetensors *file, const char *name
 {
     LOCHI_NOT_CANCELLED;
     if (!file || !name || !to)
-        return SAFETENSORS_FAIL(INVALID, "copying from a safetensors file needs the file, a name and a tensor");
+        return LOCH_FAIL(INVALID, "copying from a safetensors file needs the file, a name and a tensor");
     loch_safetensors_load_options how;
     load_source source;
     LOCH_RETURN(load_read_options(options, &how));
@@ -302,8 +300,7 @@ static loch_status load_many(const loch_safetensors *file, const char *const *na
     load_source source;
     size_t found = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!names[i] || !to[i])
-            return SAFETENSORS_FAIL(INVALID, "tensor %zu of %zu to copy, or its name, is NULL", i, count);
+        if (!names[i] || !to[i]) return LOCH_FAIL(INVALID, "tensor %zu of %zu to copy, or its name, is NULL", i, count);
         LOCH_RETURN(load_find_for(file, names[i], how, to[i], &source));
     }
     for (size_t i = 0; i < count; i++) {
@@ -321,12 +318,12 @@ loch_status loch_safetensors_copy_many(const loch_safetensors *file, const char 
 {
     LOCHI_NOT_CANCELLED;
     if (!file || (count && (!names || !to)))
-        return SAFETENSORS_FAIL(INVALID, "copying from a safetensors file needs the file, names and tensors");
+        return LOCH_FAIL(INVALID, "copying from a safetensors file needs the file, names and tensors");
     loch_safetensors_load_options how;
     LOCH_RETURN(load_read_options(options, &how));
     if (!count) return LOCH_OK;
     safetensors_target *targets = calloc(count, sizeof *targets);
-    if (!targets) return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for copies of %zu tensors", count);
+    if (!targets) return LOCH_FAIL(HOST_MEMORY, "no host memory for copies of %zu tensors", count);
     const loch_status status = load_many(file, names, to, count, &how, targets);
     free(targets);
     return status;
@@ -358,11 +355,10 @@ loch_status loch_safetensors_load_parameters(const loch_safetensors *file, loch_
 {
     LOCHI_NOT_CANCELLED;
     if (!file || !context || (count && !parameters))
-        return SAFETENSORS_FAIL(INVALID,
-                                "loading parameters from a safetensors file needs the file, a context and them");
+        return LOCH_FAIL(INVALID, "loading parameters from a safetensors file needs the file, a context and them");
     const safetensors_entry *entry;
     for (size_t i = 0; i < count; i++) {
-        if (!parameters[i]) return SAFETENSORS_FAIL(INVALID, "parameter %zu of %zu to load is NULL", i, count);
+        if (!parameters[i]) return LOCH_FAIL(INVALID, "parameter %zu of %zu to load is NULL", i, count);
         LOCH_RETURN(lochi_safetensors_model_find(file, loch_parameter_get_name(parameters[i]), &entry));
     }
     for (size_t i = 0; i < count; i++) {

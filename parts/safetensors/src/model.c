@@ -32,9 +32,9 @@ static loch_status model_load_index(loch_safetensors *file, loch_access access)
     safetensors_file *index = file->files;
     const uint64_t bytes = index->file_bytes;
     if (bytes > SAFETENSORS_HEADER_MAX)
-        return SAFETENSORS_FAIL(CORRUPT, "%s is not an index: it has %llu bytes, and %llu are read at most",
-                                safetensors_tail(file->path), (unsigned long long)bytes,
-                                (unsigned long long)SAFETENSORS_HEADER_MAX);
+        return LOCH_FAIL(CORRUPT, "%s is not an index: it has %llu bytes, and %llu are read at most",
+                         safetensors_tail(file->path), (unsigned long long)bytes,
+                         (unsigned long long)SAFETENSORS_HEADER_MAX);
     LOCH_RETURN(lochi_safetensors_file_read_text(index, 0, (size_t)bytes, &file->text));
     lochi_safetensors_file_close(index);
     free(file->files);
@@ -50,7 +50,7 @@ static loch_status model_load(const char *path, loch_access access, loch_safeten
     file->path = strdup(path);
     file->files = calloc(1, sizeof *file->files);
     if (!file->path || !file->files)
-        return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for opening %s", safetensors_tail(path));
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for opening %s", safetensors_tail(path));
     file->files_count = 1;
     file->files->number = -1;
     LOCH_RETURN(lochi_safetensors_file_open(path, file->files));
@@ -62,14 +62,13 @@ loch_status loch_safetensors_open(const char *path, const loch_safetensors_optio
 {
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
-    if (!path || !out)
-        return SAFETENSORS_FAIL(INVALID, "opening a safetensors file needs a path and an output pointer");
+    if (!path || !out) return LOCH_FAIL(INVALID, "opening a safetensors file needs a path and an output pointer");
     loch_safetensors_options read = {.size = sizeof read};
-    LOCH_RETURN(safetensors_read_options(options, &read, sizeof read));
+    LOCH_RETURN(lochi_sized_read("the options for safetensors", options, &read, sizeof read));
     if ((unsigned)read.access > LOCH_READ_ONLY)
-        return SAFETENSORS_FAIL(INVALID, "the options for opening %s have an invalid `access`", safetensors_tail(path));
+        return LOCH_FAIL(INVALID, "the options for opening %s have an invalid `access`", safetensors_tail(path));
     loch_safetensors *file = calloc(1, sizeof *file);
-    if (!file) return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for opening %s", safetensors_tail(path));
+    if (!file) return LOCH_FAIL(HOST_MEMORY, "no host memory for opening %s", safetensors_tail(path));
     const loch_status status = model_load(path, read.access, file);
     if (status != LOCH_OK)
         loch_safetensors_close(file);
@@ -120,8 +119,8 @@ static const safetensors_entry *model_find(const loch_safetensors *file, const c
 {
     const safetensors_entry *entry = lochi_safetensors_find_entry(file->by_name, file->count, name);
     if (!entry)
-        (void)SAFETENSORS_FAIL(NOT_FOUND, "%s has no tensor \"%.60s\" among its %zu", safetensors_tail(file->path),
-                               name, file->count);
+        (void)LOCH_FAIL(NOT_FOUND, "%s has no tensor \"%.60s\" among its %zu", safetensors_tail(file->path), name,
+                        file->count);
     return entry;
 }
 
@@ -130,18 +129,18 @@ loch_status lochi_safetensors_model_find(const loch_safetensors *file, const cha
     const safetensors_entry *entry = *out = model_find(file, name);
     if (!entry) return LOCH_E_NOT_FOUND;
     if (!entry->type || entry->type->dtype == LOCH_DTYPE_NONE)
-        return SAFETENSORS_FAIL(UNSUPPORTED, "%s: \"%.60s\" has the type %.20s, which Loch lacks",
-                                safetensors_tail(entry->file->path), name, entry->type_name);
+        return LOCH_FAIL(UNSUPPORTED, "%s: \"%.60s\" has the type %.20s, which Loch lacks",
+                         safetensors_tail(entry->file->path), name, entry->type_name);
     if (entry->dimensions > LOCH_DIMENSIONS_MAX)
-        return SAFETENSORS_FAIL(UNSUPPORTED, "%s: \"%.60s\" has %zu dimensions; a tensor has at most %d",
-                                safetensors_tail(entry->file->path), name, entry->dimensions, LOCH_DIMENSIONS_MAX);
+        return LOCH_FAIL(UNSUPPORTED, "%s: \"%.60s\" has %zu dimensions; a tensor has at most %d",
+                         safetensors_tail(entry->file->path), name, entry->dimensions, LOCH_DIMENSIONS_MAX);
     return LOCH_OK;
 }
 
 loch_status loch_safetensors_find(const loch_safetensors *file, const char *name, loch_safetensors_info *out)
 {
     if (!file || !name || !out || out->size < sizeof out->size)
-        return SAFETENSORS_FAIL(INVALID, "loch_safetensors_find needs a file, a name, and a struct whose size is set");
+        return LOCH_FAIL(INVALID, "loch_safetensors_find needs a file, a name, and a struct whose size is set");
     const safetensors_entry *entry = model_find(file, name);
     if (!entry) return LOCH_E_NOT_FOUND;
     const size_t size = out->size;
@@ -153,7 +152,7 @@ loch_status loch_safetensors_find(const loch_safetensors *file, const char *name
 
 loch_status loch_safetensors_walk(const loch_safetensors *file, loch_safetensors_visitor *visitor, void *user)
 {
-    if (!file || !visitor) return SAFETENSORS_FAIL(INVALID, "loch_safetensors_walk needs a file and a visitor");
+    if (!file || !visitor) return LOCH_FAIL(INVALID, "loch_safetensors_walk needs a file and a visitor");
     for (size_t i = 0; i < file->count; i++) {
         const loch_safetensors_info info = model_describe(file->by_place[i]);
         LOCH_RETURN(visitor(&info, user));
@@ -169,8 +168,7 @@ const char *loch_safetensors_get_metadata(const loch_safetensors *file, const ch
 loch_status loch_safetensors_walk_metadata(const loch_safetensors *file, loch_safetensors_metadata_visitor *visitor,
                                            void *user)
 {
-    if (!file || !visitor)
-        return SAFETENSORS_FAIL(INVALID, "loch_safetensors_walk_metadata needs a file and a visitor");
+    if (!file || !visitor) return LOCH_FAIL(INVALID, "loch_safetensors_walk_metadata needs a file and a visitor");
     const safetensors_pair *pairs = file->metadata->pairs.items;
     for (size_t i = 0; i < file->metadata->pairs.count; i++)
         LOCH_RETURN(visitor(pairs[i].key, pairs[i].value, user));

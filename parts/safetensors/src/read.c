@@ -46,10 +46,9 @@ bool lochi_safetensors_read_range(const safetensors_file *file, uint64_t offset,
 loch_status lochi_safetensors_read_tell(const safetensors_read_failure *failure)
 {
     const char *path = safetensors_tail(failure->file->path);
-    if (failure->status == LOCH_E_IO)
-        return SAFETENSORS_FAIL(IO, "%s cannot be read: %s", path, strerror(failure->error));
-    return SAFETENSORS_FAIL(CORRUPT, "%s became shorter while it was open: it ends at byte %llu", path,
-                            (unsigned long long)failure->place);
+    if (failure->status == LOCH_E_IO) return LOCH_FAIL(IO, "%s cannot be read: %s", path, strerror(failure->error));
+    return LOCH_FAIL(CORRUPT, "%s became shorter while it was open: it ends at byte %llu", path,
+                     (unsigned long long)failure->place);
 }
 
 /* Reads bytes [first, end) of the run. Returns false after a failure. */

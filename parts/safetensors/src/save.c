@@ -4,10 +4,10 @@
  * files: types of high alignment first, then by name. */
 #include "common.h"
 #include "model.h"
-#include "scan.h"
 #include "sort.h"
 #include "type.h"
-#include <common/new_file.h>
+#include "kit/new_file.h"
+#include "kit/utf8.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -64,7 +64,7 @@ static void save_append_plain(save_text *to, const char *from)
     save_append(to, from, strlen(from));
 }
 
-/* Appends a string of JSON. */
+/* Appends a string of JSON, byte by byte as the format's own library writes it. */
 static void save_append_text(save_text *to, const char *from)
 {
     static const char names[] = "\"\\bfnrt", values[] = "\"\\\b\f\n\r\t";
@@ -132,19 +132,17 @@ static loch_status save_make_header(save_state *save)
         const uint64_t start = end, bytes = loch_tensor_get_bytes(item->tensor);
         if (i || save->how.metadata_count) save_append_plain(&save->header, ",");
         if (__builtin_add_overflow(start, bytes, &end))
-            return SAFETENSORS_FAIL(OVERFLOW, "the tensors for %s have more than 2^64 bytes",
-                                    safetensors_tail(save->path));
+            return LOCH_FAIL(OVERFLOW, "the tensors for %s have more than 2^64 bytes", safetensors_tail(save->path));
         save_append_item(&save->header, item, start, end);
     }
     save_append_plain(&save->header, "}");
     while (!save->header.is_out_of_memory && save->header.length % 8)
         save_append_plain(&save->header, " ");
     if (save->header.is_out_of_memory)
-        return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for the header of %s", safetensors_tail(save->path));
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for the header of %s", safetensors_tail(save->path));
     if (save->header.length > SAFETENSORS_HEADER_MAX)
-        return SAFETENSORS_FAIL(LIMIT, "the header of %s would have %zu bytes; the format allows %llu",
-                                safetensors_tail(save->path), save->header.length,
-                                (unsigned long long)SAFETENSORS_HEADER_MAX);
+        return LOCH_FAIL(LIMIT, "the header of %s would have %zu bytes; the format allows %llu",
+                         safetensors_tail(save->path), save->header.length, (unsigned long long)SAFETENSORS_HEADER_MAX);
     return LOCH_OK;
 }
 
@@ -201,7 +199,7 @@ static loch_status save_elements(save_state *save, loch_tensor *tensor)
         return save_in_place(save, tensor);
     if (!save->piece) save->piece = malloc(SAVE_PIECE);
     if (!save->piece)
-        return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for writing %s in pieces", safetensors_tail(save->path));
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for writing %s in pieces", safetensors_tail(save->path));
     /* one axis of all elements gives full pieces, if the strides allow it */
     loch_tensor *row;
     if (!loch_tensor_get_dimensions(tensor) || loch_tensor_is_contiguous(tensor))
@@ -240,10 +238,10 @@ static int save_compare_types(const void *a, const void *b)
 
 static loch_status save_check_text(const save_state *save, const char *text, const char *what)
 {
-    if (!text) return SAFETENSORS_FAIL(INVALID, "%s for %s is NULL", what, safetensors_tail(save->path));
+    if (!text) return LOCH_FAIL(INVALID, "%s for %s is NULL", what, safetensors_tail(save->path));
     const size_t length = strlen(text);
-    if (lochi_safetensors_utf8(text, length) < length)
-        return SAFETENSORS_FAIL(INVALID, "%s for %s is not UTF-8", what, safetensors_tail(save->path));
+    if (lochi_utf8_check(text, length) < length)
+        return LOCH_FAIL(INVALID, "%s for %s is not UTF-8", what, safetensors_tail(save->path));
     return LOCH_OK;
 }
 
@@ -257,11 +255,10 @@ static loch_status save_check_metadata(const save_state *save)
     const size_t count = save->how.metadata_count;
     if (!count) return LOCH_OK;
     if (!save->how.metadata_keys || !save->how.metadata_values)
-        return SAFETENSORS_FAIL(INVALID, "the metadata for %s has a number of entries and no keys or values",
-                                safetensors_tail(save->path));
+        return LOCH_FAIL(INVALID, "the metadata for %s has a number of entries and no keys or values",
+                         safetensors_tail(save->path));
     void **keys = calloc(count, 2 * sizeof *keys);
-    if (!keys)
-        return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for the metadata of %s", safetensors_tail(save->path));
+    if (!keys) return LOCH_FAIL(HOST_MEMORY, "no host memory for the metadata of %s", safetensors_tail(save->path));
     loch_status status = LOCH_OK;
     for (size_t i = 0; status == LOCH_OK && i < count; i++) {
         status = save_check_text(save, save->how.metadata_keys[i], "a key of the metadata");
@@ -271,8 +268,8 @@ static loch_status save_check_metadata(const save_state *save)
     if (status == LOCH_OK) lochi_safetensors_sort(keys, keys + count, count, save_compare_keys);
     for (size_t i = 1; status == LOCH_OK && i < count; i++)
         if (save_compare_keys(keys[i - 1], keys[i]) == 0)
-            status = SAFETENSORS_FAIL(INVALID, "the metadata for %s has the key \"%.60s\" twice",
-                                      safetensors_tail(save->path), *(const char *const *)keys[i]);
+            status = LOCH_FAIL(INVALID, "the metadata for %s has the key \"%.60s\" twice", safetensors_tail(save->path),
+                               *(const char *const *)keys[i]);
     free(keys);
     return status;
 }
@@ -281,14 +278,13 @@ static loch_status save_take_item(save_state *save, const char *name, loch_tenso
 {
     LOCH_RETURN(save_check_text(save, name, "the name of a tensor"));
     if (strcmp(name, "__metadata__") == 0)
-        return SAFETENSORS_FAIL(INVALID, "a tensor for %s has the name \"__metadata__\", which the format reserves",
-                                safetensors_tail(save->path));
-    if (!tensor)
-        return SAFETENSORS_FAIL(INVALID, "the tensor \"%.60s\" for %s is NULL", name, safetensors_tail(save->path));
+        return LOCH_FAIL(INVALID, "a tensor for %s has the name \"__metadata__\", which the format reserves",
+                         safetensors_tail(save->path));
+    if (!tensor) return LOCH_FAIL(INVALID, "the tensor \"%.60s\" for %s is NULL", name, safetensors_tail(save->path));
     *item = (save_item){name, tensor, lochi_safetensors_type_of(loch_tensor_get_dtype(tensor))};
     if (!item->type)
-        return SAFETENSORS_FAIL(UNSUPPORTED, "\"%.60s\" has the type %s, which the format of %s lacks", name,
-                                loch_dtype_name(loch_tensor_get_dtype(tensor)), safetensors_tail(save->path));
+        return LOCH_FAIL(UNSUPPORTED, "\"%.60s\" has the type %s, which the format of %s lacks", name,
+                         loch_dtype_name(loch_tensor_get_dtype(tensor)), safetensors_tail(save->path));
     return LOCH_OK;
 }
 
@@ -299,7 +295,7 @@ static loch_status save_prepare(save_state *save, const char *const *names, loch
     save->items = calloc(save->count + 1, sizeof *save->items); /* + 1: none is a valid number */
     save->order = calloc(save->count + 1, 2 * sizeof *save->order);
     if (!save->items || !save->order)
-        return SAFETENSORS_FAIL(HOST_MEMORY, "no host memory for writing %s", safetensors_tail(save->path));
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for writing %s", safetensors_tail(save->path));
     for (size_t i = 0; i < save->count; i++) {
         LOCH_RETURN(save_take_item(save, names[i], tensors[i], &save->items[i]));
         save->order[i] = &save->items[i];
@@ -307,8 +303,8 @@ static loch_status save_prepare(save_state *save, const char *const *names, loch
     lochi_safetensors_sort(save->order, save->order + save->count, save->count, save_compare_names);
     for (size_t i = 1; i < save->count; i++)
         if (save_compare_names(save->order[i - 1], save->order[i]) == 0)
-            return SAFETENSORS_FAIL(INVALID, "two tensors for %s have the name \"%.60s\"", safetensors_tail(save->path),
-                                    ((const save_item *)save->order[i])->name);
+            return LOCH_FAIL(INVALID, "two tensors for %s have the name \"%.60s\"", safetensors_tail(save->path),
+                             ((const save_item *)save->order[i])->name);
     lochi_safetensors_sort(save->order, save->order + save->count, save->count, save_compare_types);
     return save_make_header(save);
 }
@@ -318,9 +314,9 @@ loch_status loch_safetensors_save(const char *path, const char *const *names, lo
 {
     LOCHI_NOT_CANCELLED;
     if (!path || (count && (!names || !tensors)))
-        return SAFETENSORS_FAIL(INVALID, "saving a safetensors file needs a path, names and tensors");
+        return LOCH_FAIL(INVALID, "saving a safetensors file needs a path, names and tensors");
     save_state save = {.path = path, .count = count, .how = {.size = sizeof save.how}};
-    LOCH_RETURN(safetensors_read_options(options, &save.how, sizeof save.how));
+    LOCH_RETURN(lochi_sized_read("the options for safetensors", options, &save.how, sizeof save.how));
     loch_status status = save_prepare(&save, names, tensors);
     if (status == LOCH_OK) {
         status = lochi_new_file_open(&save.file, path);

@@ -7,12 +7,11 @@
 #include "mapped.h"
 #include "peer.h"
 #include "state.h"
+#include "kit/cancel.h"
+#include "kit/fail.h"
+#include "kit/backoff.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#define IMPORT_POLL_NS_MIN 20000
-#define IMPORT_POLL_NS_MAX 1000000
 
 /* What a buffer holds of another process. */
 typedef struct import_lease {
@@ -40,9 +39,8 @@ static void import_end(import_lease *lease)
 static void import_delete(void *address, size_t bytes, void *user)
 {
     (void)address, (void)bytes;
-    const int cancel = lochi_share_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     import_end(user);
-    lochi_share_cancel_restore(cancel);
 }
 
 /* --- answers of the owner --- */
@@ -52,23 +50,18 @@ static loch_status import_refuse(const share_reply *reply, uint32_t pid)
     const unsigned process = (unsigned)pid;
     switch (reply->result) {
     case SHARE_OK: return LOCH_OK;
-    case SHARE_NO_PARCEL:
-        return loch_error_set(LOCH_E_NOT_FOUND, NULL, 0, "process %u has no such parcel: it was destroyed", process);
+    case SHARE_NO_PARCEL: return LOCH_FAIL(NOT_FOUND, "process %u has no such parcel: it was destroyed", process);
     case SHARE_NO_USER:
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
-                              "the parcel of process %u is not for this user: its owner must allow it", process);
+        return LOCH_FAIL(UNSUPPORTED, "the parcel of process %u is not for this user: its owner must allow it",
+                         process);
     case SHARE_NO_VERSION:
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
-                              "process %u has version %u of the protocol, this process has version %u", process,
-                              (unsigned)reply->version, SHARE_VERSION);
-    case SHARE_NO_DESCRIPTOR:
-        return loch_error_set(LOCH_E_LIMIT, NULL, 0, "process %u has no file descriptor left for an import", process);
-    case SHARE_NO_MEMORY:
-        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "process %u has no host memory for an import", process);
+        return LOCH_FAIL(UNSUPPORTED, "process %u has version %u of the protocol, this process has version %u", process,
+                         (unsigned)reply->version, SHARE_VERSION);
+    case SHARE_NO_DESCRIPTOR: return LOCH_FAIL(LIMIT, "process %u has no file descriptor left for an import", process);
+    case SHARE_NO_MEMORY: return LOCH_FAIL(HOST_MEMORY, "process %u has no host memory for an import", process);
     case SHARE_IS_STALE:
-        return loch_error_set(LOCH_E_BUSY, NULL, 0,
-                              "the memory of the parcel of process %u was given back: its pool was put to sleep",
-                              process);
+        return LOCH_FAIL(BUSY, "the memory of the parcel of process %u was given back: its pool was put to sleep",
+                         process);
     default:
         return loch_error_set(LOCH_E_DRIVER, NULL, (long)reply->code, "process %u cannot export a handle: code %u",
                               process, (unsigned)reply->code);
@@ -87,8 +80,7 @@ static loch_status import_ask(import_lease *lease, const share_token *token, sha
     if (reply->bytes == token->bytes && reply->offset == token->offset && reply->span_bytes == token->span_bytes &&
         reply->span == token->span && reply->access == token->access)
         return LOCH_OK;
-    return loch_error_set(LOCH_E_IO, NULL, 0, "process %u answers about another buffer than the token",
-                          (unsigned)token->pid);
+    return LOCH_FAIL(IO, "process %u answers about another buffer than the token", (unsigned)token->pid);
 }
 
 /* --- mapping --- */
@@ -99,8 +91,7 @@ static loch_status import_map(share_mapped *mapped, const share_reply *reply, co
     const bool is_fd = reply->share == LOCH_SHARE_FD;
     loch_status status = LOCH_OK;
     if (is_fd && count != reply->count)
-        return loch_error_set(LOCH_E_IO, NULL, 0, "%zu of %u descriptors came from the owner", count,
-                              (unsigned)reply->count);
+        return LOCH_FAIL(IO, "%zu of %u descriptors came from the owner", count, (unsigned)reply->count);
     for (size_t i = 0; i < reply->count && status == LOCH_OK; i++)
         status =
             lochi_share_mapped_add(mapped, (loch_share)reply->share,
@@ -124,7 +115,7 @@ static loch_status import_map_all(import_lease *lease, loch_device *device, cons
         size_t more_count;
         status = import_ask(lease, token, &request, deadline_ns, &reply, more, &more_count);
         if (status == LOCH_OK && (!reply.count || reply.first != at || reply.handles != first->handles))
-            status = loch_error_set(LOCH_E_IO, NULL, 0, "the owner sent other handles than it was asked for");
+            status = LOCH_FAIL(IO, "the owner sent other handles than it was asked for");
         if (status == LOCH_OK) status = import_map(mapped, &reply, more, more_count);
         lochi_share_link_close_all(more, more_count);
         at += reply.count;
@@ -163,7 +154,7 @@ static loch_status import_wait(import_lease *lease, loch_device *device, const s
 {
     if (first->is_ready) return LOCH_OK;
     if (first->has_event && lochi_share_cuda_wait_shared(device, first->event, stream)) return LOCH_OK;
-    for (long pause_ns = IMPORT_POLL_NS_MIN;; pause_ns = pause_ns < IMPORT_POLL_NS_MAX ? 2 * pause_ns : pause_ns) {
+    for (unsigned turn = LOCHI_BACKOFF_AWAKE;;) {
         share_request request = {.kind = SHARE_READY};
         share_reply reply;
         int none[SHARE_CHUNK];
@@ -172,10 +163,8 @@ static loch_status import_wait(import_lease *lease, loch_device *device, const s
         lochi_share_link_close_all(none, count);
         if (status != LOCH_OK || reply.is_ready) return status;
         if (lochi_share_deadline_is_over(deadline_ns))
-            return loch_error_set(LOCH_E_BUSY, NULL, 0, "the work of process %u on its buffer did not end in time",
-                                  (unsigned)token->pid);
-        const struct timespec pause = {.tv_nsec = pause_ns};
-        nanosleep(&pause, NULL);
+            return LOCH_FAIL(BUSY, "the work of process %u on its buffer did not end in time", (unsigned)token->pid);
+        lochi_backoff(&turn);
     }
 }
 
@@ -193,8 +182,7 @@ static loch_status import_lease_begin(import_lease *lease, loch_device *device, 
     lease->is_granted = true; /* the end of a lease that was refused does no harm; one that comes too late is ended */
     loch_status status = import_ask(lease, token, &request, deadline_ns, reply, descriptors, &count);
     if (status == LOCH_OK && lease->mapped && lochi_share_mapped_bytes(lease->mapped) != token->span_bytes)
-        status = loch_error_set(LOCH_E_IO, NULL, 0, "process %u answers about another buffer than the token",
-                                (unsigned)token->pid);
+        status = LOCH_FAIL(IO, "process %u answers about another buffer than the token", (unsigned)token->pid);
     if (status == LOCH_OK && !lease->mapped)
         status = import_map_all(lease, device, token, deadline_ns, reply, descriptors, count);
     lochi_share_link_close_all(descriptors, count);
@@ -225,7 +213,7 @@ loch_status lochi_share_importer_import(loch_device *device, const share_token *
     import_lease *lease = calloc(1, sizeof *lease);
     if (!lease) {
         if (link >= 0) lochi_share_link_close_all(&link, 1);
-        return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for an import");
+        return LOCH_FAIL(HOST_MEMORY, "no host memory for an import");
     }
     loch_status status = import_memory(lease, device, token, options, deadline_ns, link);
     if (status == LOCH_OK) {

@@ -2,6 +2,7 @@
 /* Sockets of the kind SOCK_SEQPACKET: one send is one message. Names are in the abstract space: nothing is left in the
  * file system when a process dies. */
 #include "link.h"
+#include "kit/now.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -34,22 +35,15 @@ bool lochi_share_key_create(share_key *out)
 
 /* --- deadlines --- */
 
-static uint64_t deadline_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static uint64_t deadline_left_ns(uint64_t deadline_ns)
 {
-    const uint64_t now = deadline_now_ns();
+    const uint64_t now = lochi_now_ns();
     return now < deadline_ns ? deadline_ns - now : 0;
 }
 
 uint64_t lochi_share_deadline(uint64_t timeout_ns)
 {
-    const uint64_t now = deadline_now_ns();
+    const uint64_t now = lochi_now_ns();
     return timeout_ns < INT64_MAX - now ? now + timeout_ns : INT64_MAX; /* fits a timespec */
 }
 

@@ -5,6 +5,7 @@
  * second gives its own up. */
 #include "mapped.h"
 #include "state.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 
 struct share_mapped {
@@ -62,7 +63,7 @@ loch_status lochi_share_mapped_create(loch_device *device, uint64_t connection, 
 {
     *out = NULL;
     share_mapped *mapped = calloc(1, sizeof *mapped + handles * sizeof *mapped->handles);
-    if (!mapped) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to list %zu handles", handles);
+    if (!mapped) return LOCH_FAIL(HOST_MEMORY, "no host memory to list %zu handles", handles);
     void *start;
     const loch_status status = loch_virtual_reserve(device, bytes, 0, &start);
     if (status != LOCH_OK) {
@@ -83,7 +84,7 @@ loch_status lochi_share_mapped_create(loch_device *device, uint64_t connection, 
 loch_status lochi_share_mapped_add(share_mapped *mapped, loch_share share, const void *shared, size_t bytes)
 {
     if (mapped->count == mapped->capacity || bytes > mapped->bytes - mapped->mapped_bytes)
-        return loch_error_set(LOCH_E_IO, NULL, 0, "the owner sent more handles than it announced");
+        return LOCH_FAIL(IO, "the owner sent more handles than it announced");
     loch_handle *handle;
     loch_status status = loch_handle_import(mapped->device, share, shared, bytes, &handle);
     if (status != LOCH_OK) return status;
@@ -99,7 +100,7 @@ loch_status lochi_share_mapped_enter(share_mapped **mapped)
     *mapped = NULL;
     if (own->count != own->capacity || own->mapped_bytes != own->bytes) {
         mapped_end(own);
-        return loch_error_set(LOCH_E_IO, NULL, 0, "the owner sent fewer handles than it announced");
+        return LOCH_FAIL(IO, "the owner sent fewer handles than it announced");
     }
     if (!own->connection) {
         *mapped = own;

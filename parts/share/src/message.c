@@ -2,6 +2,7 @@
 /* Tokens and messages as bytes. A token ends with a sum of its bytes, which tells damage from a wrong secret; the
  * secret itself is checked by the owner. */
 #include "message.h"
+#include "kit/fail.h"
 #include <string.h>
 
 bool lochi_share_key_is(const share_key *one, const share_key *other)
@@ -94,19 +95,16 @@ loch_status lochi_share_token_read(const void *bytes, size_t count, share_token 
         token_get(&reader, &magic, sizeof magic);
         token_get(&reader, head, sizeof head);
     }
-    if (magic != SHARE_MAGIC)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "these %zu bytes are not a token of a parcel", count);
+    if (magic != SHARE_MAGIC) return LOCH_FAIL(INVALID, "these %zu bytes are not a token of a parcel", count);
     if (head[0] != SHARE_VERSION)
-        return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
-                              "the token comes from version %u of the protocol, this process has version %u", head[0],
-                              SHARE_VERSION);
+        return LOCH_FAIL(UNSUPPORTED, "the token comes from version %u of the protocol, this process has version %u",
+                         head[0], SHARE_VERSION);
     const size_t needed = token_bytes(head[3] == 1);
     if (head[3] > 1 || count != needed)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "the token is damaged: it has %zu bytes, not %zu", count,
-                              needed);
+        return LOCH_FAIL(INVALID, "the token is damaged: it has %zu bytes, not %zu", count, needed);
     memcpy(&sum, start + needed - TOKEN_SUM_BYTES, sizeof sum);
     if (sum != token_sum(start, needed - TOKEN_SUM_BYTES))
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "the token is damaged: its sum is wrong");
+        return LOCH_FAIL(INVALID, "the token is damaged: its sum is wrong");
     out->share = head[1];
     out->access = head[2];
     out->has_fabric = head[3];
@@ -121,7 +119,7 @@ loch_status lochi_share_token_read(const void *bytes, size_t count, share_token 
     token_get(&reader, out->driver, sizeof out->driver);
     if (out->has_fabric) token_get(&reader, out->fabric, sizeof out->fabric);
     if (token_is_sound(out)) return LOCH_OK;
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "the token is damaged: its sizes do not agree");
+    return LOCH_FAIL(INVALID, "the token is damaged: its sizes do not agree");
 }
 
 /* --- messages --- */

@@ -3,6 +3,7 @@
  * that importers wait for. It ends when its owner has destroyed it and the last lease on it has ended. */
 #include "owner.h"
 #include "state.h"
+#include "kit/fail.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,7 +31,7 @@ static loch_status owner_find_address(loch_parcel *parcel, loch_stream *stream)
         parcel->address = loch_buffer_get_address(buffer);
     }
     if (parcel->address && parcel->bytes) return LOCH_OK;
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "a buffer without memory cannot be shared");
+    return LOCH_FAIL(INVALID, "a buffer without memory cannot be shared");
 }
 
 static void owner_write_token(loch_parcel *parcel, const share_key *owner)
@@ -78,7 +79,7 @@ loch_status lochi_share_owner_create(loch_buffer *buffer, const loch_parcel_opti
                                      loch_parcel **out)
 {
     loch_parcel *parcel = calloc(1, sizeof *parcel);
-    if (!parcel) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a parcel");
+    if (!parcel) return LOCH_FAIL(HOST_MEMORY, "no host memory for a parcel");
     parcel->buffer = loch_buffer_retain(buffer);
     parcel->bytes = loch_buffer_get_bytes(buffer);
     parcel->epoch = lochi_share_epoch;
@@ -92,7 +93,7 @@ loch_status lochi_share_owner_create(loch_buffer *buffer, const loch_parcel_opti
     pthread_mutex_unlock(&lochi_share_lock);
     loch_status status = LOCH_OK;
     if (!lochi_share_key_create(&parcel->secret))
-        status = loch_error_set(LOCH_E_IO, NULL, 0, "the system has no random numbers for a secret");
+        status = LOCH_FAIL(IO, "the system has no random numbers for a secret");
     if (status == LOCH_OK) status = owner_find_address(parcel, options->stream);
     if (status == LOCH_OK) status = lochi_share_span_acquire(parcel->address, parcel->bytes, &parcel->span);
     if (status == LOCH_OK) status = lochi_share_order_begin(parcel->span->device, options->stream, &parcel->order);

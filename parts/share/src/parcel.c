@@ -6,29 +6,19 @@
 #include "server.h"
 #include "state.h"
 #include "transfer.h"
+#include "kit/cancel.h"
+#include "kit/fail.h"
+#include "kit/sized.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define PARCEL_TIMEOUT_NS 30000000000u /* of an import without a timeout */
 
-/* Copies a caller's struct, which may be older and shorter, over `out`, which has defaults. */
-static loch_status parcel_read_options(const void *given, void *out, size_t bytes)
-{
-    if (!given) return LOCH_OK;
-    const size_t size = *(const size_t *)given;
-    if (size < sizeof size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "the size member of the options of a parcel is not set");
-    memcpy(out, given, size < bytes ? size : bytes);
-    memcpy(out, &bytes, sizeof bytes);
-    return LOCH_OK;
-}
-
 static loch_status parcel_check_users(loch_parcel_users users)
 {
     if ((unsigned)users <= LOCH_PARCEL_ANY_USER) return LOCH_OK;
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "the options of a parcel name users that do not exist: %u",
-                          (unsigned)users);
+    return LOCH_FAIL(INVALID, "the options of a parcel name users that do not exist: %u", (unsigned)users);
 }
 
 static void parcel_forked_owner(void)
@@ -50,27 +40,23 @@ static loch_status parcel_create(loch_buffer *buffer, const loch_parcel_options 
 loch_status loch_parcel_create(loch_buffer *buffer, const loch_parcel_options *options, loch_parcel **out)
 {
     if (out) *out = NULL;
-    if (!buffer || !out)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_parcel_create needs a buffer and an out pointer");
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "loch_parcel_create needs a buffer and an out pointer");
     loch_parcel_options read = {.size = sizeof read};
-    loch_status status = parcel_read_options(options, &read, sizeof read);
+    loch_status status = lochi_sized_read("the options of a parcel", options, &read, sizeof read);
     if (status == LOCH_OK) status = parcel_check_users(read.users);
     if (status == LOCH_OK && (unsigned)read.access > LOCH_READ_ONLY)
-        status =
-            loch_error_set(LOCH_E_INVALID, NULL, 0, "the access of a parcel is not valid: %u", (unsigned)read.access);
+        status = LOCH_FAIL(INVALID, "the access of a parcel is not valid: %u", (unsigned)read.access);
     if (status != LOCH_OK) return status;
-    const int cancel = lochi_share_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     status = parcel_create(buffer, &read, out);
-    lochi_share_cancel_restore(cancel);
     return status;
 }
 
 void loch_parcel_destroy(loch_parcel *parcel)
 {
     if (!parcel) return;
-    const int cancel = lochi_share_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     lochi_share_owner_destroy(parcel);
-    lochi_share_cancel_restore(cancel);
 }
 
 const void *loch_parcel_get_token(const loch_parcel *parcel, size_t *length)
@@ -82,8 +68,7 @@ const void *loch_parcel_get_token(const loch_parcel *parcel, size_t *length)
 loch_status loch_parcel_get_info(const loch_parcel *parcel, loch_parcel_info *out)
 {
     if (!parcel || !out || out->size < sizeof out->size)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0,
-                              "loch_parcel_get_info needs a parcel, and a struct whose size is set");
+        return LOCH_FAIL(INVALID, "loch_parcel_get_info needs a parcel, and a struct whose size is set");
     loch_parcel_info info = {.size = out->size, .bytes = parcel->bytes};
     pthread_mutex_lock(&lochi_share_lock);
     info.imports = parcel->imports;
@@ -102,9 +87,8 @@ static loch_status parcel_import_own(loch_device *device, const share_token *tok
     share_result result;
     loch_parcel *parcel = lochi_share_owner_acquire(token->parcel, &token->secret, NULL, false, &result);
     if (!parcel)
-        return result == SHARE_IS_STALE
-                   ? loch_error_set(LOCH_E_BUSY, NULL, 0, "the memory of the parcel was given back: its pool slept")
-                   : loch_error_set(LOCH_E_NOT_FOUND, NULL, 0, "this process has no such parcel: it was destroyed");
+        return result == SHARE_IS_STALE ? LOCH_FAIL(BUSY, "the memory of the parcel was given back: its pool slept")
+                                        : LOCH_FAIL(NOT_FOUND, "this process has no such parcel: it was destroyed");
     loch_status status = lochi_share_order_wait(&parcel->order, device, stream);
     if (status == LOCH_OK && parcel->access == LOCH_READ_ONLY) {
         const loch_external external = {
@@ -127,9 +111,8 @@ static loch_status parcel_import(loch_device *device, const void *bytes, size_t 
     loch_status status = lochi_share_token_read(bytes, count, &token);
     if (status == LOCH_OK) status = loch_device_get_properties(device, &properties);
     if (status == LOCH_OK && strcmp(properties.driver, token.driver) != 0)
-        status = loch_error_set(LOCH_E_INVALID, NULL, 0,
-                                "the memory of the parcel is on a device of driver \"%s\", and %s is not one",
-                                token.driver, loch_device_get_name(device));
+        status = LOCH_FAIL(INVALID, "the memory of the parcel is on a device of driver \"%s\", and %s is not one",
+                           token.driver, loch_device_get_name(device));
     const bool is_own = status == LOCH_OK && lochi_share_server_is(&token.owner);
     if (link >= 0 && (status != LOCH_OK || is_own)) close(link);
     if (status != LOCH_OK) return status;
@@ -142,12 +125,12 @@ static loch_status parcel_read_import(loch_device *device, const loch_parcel_imp
                                       loch_parcel_import_options *out)
 {
     *out = (loch_parcel_import_options){.size = sizeof *out};
-    loch_status status = parcel_read_options(given, out, sizeof *out);
+    loch_status status = lochi_sized_read("the options of a parcel", given, out, sizeof *out);
     if (!out->timeout_ns) out->timeout_ns = PARCEL_TIMEOUT_NS;
     if (status == LOCH_OK) status = parcel_check_users(out->users);
     if (status == LOCH_OK && out->stream && loch_stream_get_device(out->stream) != device)
-        status = loch_error_set(LOCH_E_INVALID, NULL, 0, "the stream of the import belongs to another device than %s",
-                                loch_device_get_name(device));
+        status = LOCH_FAIL(INVALID, "the stream of the import belongs to another device than %s",
+                           loch_device_get_name(device));
     return status;
 }
 
@@ -156,13 +139,12 @@ loch_status loch_parcel_import(loch_device *device, const void *token, size_t by
 {
     if (out) *out = NULL;
     if (!device || !token || !out)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_parcel_import needs a device, a token and an out pointer");
+        return LOCH_FAIL(INVALID, "loch_parcel_import needs a device, a token and an out pointer");
     loch_parcel_import_options read;
     loch_status status = parcel_read_import(device, options, &read);
     if (status != LOCH_OK) return status;
-    const int cancel = lochi_share_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     status = parcel_import(device, token, bytes, &read, lochi_share_deadline(read.timeout_ns), -1, out);
-    lochi_share_cancel_restore(cancel);
     return status;
 }
 
@@ -170,18 +152,17 @@ loch_status loch_parcel_import(loch_device *device, const void *token, size_t by
 
 loch_status loch_parcel_send(const loch_parcel *parcel, int socket)
 {
-    if (!parcel) return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_parcel_send needs a parcel");
+    if (!parcel) return LOCH_FAIL(INVALID, "loch_parcel_send needs a parcel");
     if (parcel->epoch != lochi_share_epoch)
-        return loch_error_set(LOCH_E_FORKED, NULL, 0, "the parcel belongs to the parent of this process");
+        return LOCH_FAIL(FORKED, "the parcel belongs to the parent of this process");
     int link;
-    const int cancel = lochi_share_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     loch_status status = lochi_share_transfer_check(socket);
     if (status == LOCH_OK) status = lochi_share_server_connect(parcel->id, &link);
     if (status == LOCH_OK) {
         status = lochi_share_transfer_send(socket, parcel->token, parcel->token_bytes, link);
         close(link);
     }
-    lochi_share_cancel_restore(cancel);
     return status;
 }
 
@@ -189,8 +170,7 @@ loch_status loch_parcel_receive(loch_device *device, int socket, const loch_parc
                                 loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!device || !out)
-        return loch_error_set(LOCH_E_INVALID, NULL, 0, "loch_parcel_receive needs a device and an out pointer");
+    if (!device || !out) return LOCH_FAIL(INVALID, "loch_parcel_receive needs a device and an out pointer");
     loch_parcel_import_options read;
     loch_status status = parcel_read_import(device, options, &read);
     if (status != LOCH_OK) return status;
@@ -198,10 +178,9 @@ loch_status loch_parcel_receive(loch_device *device, int socket, const loch_parc
     size_t bytes;
     int link;
     const uint64_t deadline_ns = lochi_share_deadline(read.timeout_ns);
-    const int cancel = lochi_share_cancel_hold();
+    LOCHI_NOT_CANCELLED;
     status = lochi_share_transfer_check(socket);
     if (status == LOCH_OK) status = lochi_share_transfer_receive(socket, deadline_ns, token, &bytes, &link);
     if (status == LOCH_OK) status = parcel_import(device, token, bytes, &read, deadline_ns, link, out);
-    lochi_share_cancel_restore(cancel);
     return status;
 }

@@ -11,6 +11,7 @@
 #include "peer.h"
 #include "link.h"
 #include "state.h"
+#include "kit/fail.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,12 +47,12 @@ static uint64_t peer_last_number;
 
 static loch_status peer_fail_gone(uint32_t pid)
 {
-    return loch_error_set(LOCH_E_NOT_FOUND, NULL, 0, "the owner of the parcel, process %u, has ended", (unsigned)pid);
+    return LOCH_FAIL(NOT_FOUND, "the owner of the parcel, process %u, has ended", (unsigned)pid);
 }
 
 static loch_status peer_fail_silent(uint32_t pid)
 {
-    return loch_error_set(LOCH_E_BUSY, NULL, 0, "the owner of the parcel, process %u, does not answer", (unsigned)pid);
+    return LOCH_FAIL(BUSY, "the owner of the parcel, process %u, does not answer", (unsigned)pid);
 }
 
 static loch_status peer_fail_descriptors(void)
@@ -63,9 +64,9 @@ static loch_status peer_fail_user(const share_owner *owner, const loch_parcel_im
 {
     char also[32] = "";
     if (options->users == LOCH_PARCEL_ONE_USER) snprintf(also, sizeof also, " and user %u", (unsigned)options->user_id);
-    return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
-                          "the owner of the parcel, process %u, is user %u, and the import allows only user %u%s",
-                          (unsigned)owner->pid, (unsigned)owner->uid, (unsigned)geteuid(), also);
+    return LOCH_FAIL(UNSUPPORTED,
+                     "the owner of the parcel, process %u, is user %u, and the import allows only user %u%s",
+                     (unsigned)owner->pid, (unsigned)owner->uid, (unsigned)geteuid(), also);
 }
 
 /* --- connections --- */
@@ -130,9 +131,9 @@ static loch_status peer_create(const share_token *token, int link, uint64_t numb
     }
     *out = NULL;
     close(link);
-    if (!owner) return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory for a connection");
+    if (!owner) return LOCH_FAIL(HOST_MEMORY, "no host memory for a connection");
     free(owner);
-    return loch_error_set(LOCH_E_IO, NULL, 0, "the descriptor that came with the parcel is not a connection");
+    return LOCH_FAIL(IO, "the descriptor that came with the parcel is not a connection");
 }
 
 /* Connects to an owner. */
@@ -328,13 +329,11 @@ loch_status lochi_share_peer_ask(share_owner *owner, share_request *request, uin
     case ETIMEDOUT: return peer_fail_silent(owner->pid);
     case EPROTO:
     case EMSGSIZE:
-        return loch_error_set(LOCH_E_IO, NULL, 0, "the owner of the parcel, process %u, sent a wrong answer",
-                              (unsigned)owner->pid);
+        return LOCH_FAIL(IO, "the owner of the parcel, process %u, sent a wrong answer", (unsigned)owner->pid);
     default:
         peer_lose(owner);
-        return loch_error_set(LOCH_E_NOT_FOUND, NULL, 0,
-                              "the owner of the parcel, process %u, has ended or has closed the connection",
-                              (unsigned)owner->pid);
+        return LOCH_FAIL(NOT_FOUND, "the owner of the parcel, process %u, has ended or has closed the connection",
+                         (unsigned)owner->pid);
     }
 }
 

@@ -7,6 +7,7 @@
  * found by the second reading, one that goes later by the observer. */
 #include "span.h"
 #include "state.h"
+#include "kit/fail.h"
 #include <errno.h>
 #include <loch/observer.h>
 #include <stdlib.h>
@@ -58,7 +59,7 @@ static loch_status span_device_add(loch_device *device)
     if (!found) {
         found = calloc(1, sizeof *found);
         status = found ? loch_observer_add(device, span_observe, NULL)
-                       : loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to observe a device");
+                       : LOCH_FAIL(HOST_MEMORY, "no host memory to observe a device");
         if (status == LOCH_E_EXISTS) status = LOCH_OK; /* inherited by a fork */
         if (status == LOCH_OK && found) {
             *found = (span_device){span_devices, device, 0};
@@ -91,9 +92,8 @@ static void span_device_remove(loch_device *device)
 
 static loch_status span_refuse(const void *address)
 {
-    return loch_error_set(LOCH_E_UNSUPPORTED, NULL, 0,
-                          "the memory at %p cannot be shared: create its pool with handle.share = LOCH_SHARE_FD",
-                          address);
+    return LOCH_FAIL(UNSUPPORTED,
+                     "the memory at %p cannot be shared: create its pool with handle.share = LOCH_SHARE_FD", address);
 }
 
 /* Makes a span of the mappings around a range. */
@@ -116,7 +116,7 @@ static loch_status span_read(const void *address, size_t bytes, share_span **out
             share_span *larger = realloc(span, sizeof *span + capacity * sizeof *span->pieces);
             if (!larger) {
                 free(span);
-                return loch_error_set(LOCH_E_HOST_MEMORY, NULL, 0, "no host memory to list the handles of a buffer");
+                return LOCH_FAIL(HOST_MEMORY, "no host memory to list the handles of a buffer");
             }
             if (!span) *larger = (share_span){.start = (uintptr_t)info.start, .device = info.device};
             span = larger;
@@ -125,7 +125,7 @@ static loch_status span_read(const void *address, size_t bytes, share_span **out
         span->bytes += info.bytes;
         at = (uintptr_t)info.start + info.bytes;
     }
-    if (!span) return loch_error_set(LOCH_E_INVALID, NULL, 0, "memory of 0 bytes cannot be shared");
+    if (!span) return LOCH_FAIL(INVALID, "memory of 0 bytes cannot be shared");
     span->share = share & LOCH_SHARE_FD ? LOCH_SHARE_FD : LOCH_SHARE_FABRIC;
     *out = span;
     return LOCH_OK;
@@ -174,7 +174,7 @@ loch_status lochi_share_span_acquire(const void *address, size_t bytes, share_sp
     span = span_enter(span);
     status = span_read(address, bytes, &again);
     if (status == LOCH_OK && again && !span_is_equal(span, again))
-        status = loch_error_set(LOCH_E_BUSY, NULL, 0, "the memory at %p was put to sleep meanwhile", address);
+        status = LOCH_FAIL(BUSY, "the memory at %p was put to sleep meanwhile", address);
     free(again);
     if (status != LOCH_OK) {
         lochi_share_span_release(span);

@@ -2,7 +2,6 @@
 /* A fork takes the lock, so that the child finds lists that are complete. The child closes its copies of the sockets:
  * otherwise they would keep leases alive after the parent has ended. */
 #include "state.h"
-#include <stddef.h>
 
 pthread_mutex_t lochi_share_lock = PTHREAD_MUTEX_INITIALIZER;
 unsigned lochi_share_epoch;
@@ -40,16 +39,4 @@ void lochi_share_state_watch_forks(share_forked *one, share_forked *other)
     state_functions[1] = other;
     pthread_mutex_unlock(&lochi_share_lock);
     pthread_once(&state_once, state_register);
-}
-
-int lochi_share_cancel_hold(void)
-{
-    int state;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    return state;
-}
-
-void lochi_share_cancel_restore(int state)
-{
-    pthread_setcancelstate(state, NULL);
 }

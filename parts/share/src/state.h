@@ -20,8 +20,4 @@ typedef void share_forked(void);
 /* Has both functions called in the child of every fork, from now on. */
 void lochi_share_state_watch_forks(share_forked *one, share_forked *other);
 
-/* Disable cancellation of the thread, and restore it. */
-int lochi_share_cancel_hold(void);
-void lochi_share_cancel_restore(int state);
-
 #endif

@@ -3,6 +3,7 @@
  * read byte by byte as far as it goes, so that what follows stays in the socket. */
 #include "transfer.h"
 #include "link.h"
+#include "kit/fail.h"
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -14,7 +15,7 @@ loch_status lochi_share_transfer_check(int socket)
     int domain = 0;
     socklen_t length = sizeof domain;
     if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX) return LOCH_OK;
-    return loch_error_set(LOCH_E_INVALID, NULL, 0, "descriptor %d is not a Unix socket", socket);
+    return LOCH_FAIL(INVALID, "descriptor %d is not a Unix socket", socket);
 }
 
 static loch_status transfer_fail(const char *what, int error)
@@ -77,8 +78,7 @@ static int transfer_take(int socket, uint64_t deadline_ns, size_t bytes, transfe
 
 static loch_status transfer_refuse(const transfer_state *state, int error)
 {
-    if (error == ETIMEDOUT && !state->have)
-        return loch_error_set(LOCH_E_BUSY, NULL, 0, "no parcel came over the socket in time");
+    if (error == ETIMEDOUT && !state->have) return LOCH_FAIL(BUSY, "no parcel came over the socket in time");
     if (error == ETIMEDOUT)
         return loch_error_set(LOCH_E_IO, NULL, error,
                               "%zu of %u bytes of a parcel came over the socket in time: close the socket", state->have,
@@ -87,7 +87,7 @@ static loch_status transfer_refuse(const transfer_state *state, int error)
     if (state->is_lost)
         return loch_error_set(LOCH_E_LIMIT, NULL, EMFILE,
                               "this process has no file descriptor left for the connection of a parcel");
-    return loch_error_set(LOCH_E_IO, NULL, 0, "the parcel came over the socket without a connection to its owner");
+    return LOCH_FAIL(IO, "the parcel came over the socket without a connection to its owner");
 }
 
 loch_status lochi_share_transfer_receive(int socket, uint64_t deadline_ns, uint8_t *token, size_t *bytes, int *link)

@@ -38,7 +38,7 @@ def find_built(version: str, folder: pathlib.Path | None = None) -> pathlib.Path
 
 def _hash_source(source: pathlib.Path) -> str:
     digest = hashlib.sha256()
-    for folder in ("adapters/torch", "parts/common", "parts/plan", "parts/share", "scripts"):
+    for folder in ("adapters/torch", "parts/plan", "parts/share", "scripts", "src/kit"):
         for path in sorted((source / folder).rglob("*")):
             if path.suffix in (".c", ".cpp", ".h", ".map") or path.name == "build-torch-shim":
                 digest.update(str(path.relative_to(source)).encode())

@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/options.h"
-#include "base/parse.h"
+#include "kit/parse.h"
 #include "device/cpu/handle.h"
 #include "device/cpu/memory.h"
 #include "device/cpu/system.h"

@@ -5,7 +5,7 @@
  * killed by SIGBUS. A file that comes from another process is checked for its seals and its size. */
 #include "device/cpu/file.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/cpu/memory.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -18,7 +18,7 @@
 #include "device/cpu/handle.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/file.h"
 #include "device/cpu/memory.h"

@@ -5,7 +5,7 @@
 #include "device/cpu/memory.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

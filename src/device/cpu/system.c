@@ -3,8 +3,8 @@
  * begins with `root`, so that tests can describe a machine in a folder. No function fails: a value that cannot be
  * read is unknown. */
 #include "device/cpu/system.h"
-#include "base/cancel.h"
-#include "base/parse.h"
+#include "kit/cancel.h"
+#include "kit/parse.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

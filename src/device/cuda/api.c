@@ -4,7 +4,7 @@
  * Nothing is loaded before the first CUDA device is looked for. A library that was opened stays open until the
  * process ends: it runs threads of its own, so it cannot be unloaded. */
 #include "device/cuda/api.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/fork.h"
 #include "base/lock.h"

@@ -5,12 +5,12 @@
  * (counted among those that CUDA_VISIBLE_DEVICES leaves) with its primary context, which other libraries of the
  * process share. */
 #include "device/cuda/cuda.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/options.h"
-#include "base/parse.h"
+#include "kit/parse.h"
 #include "device/cpu/cpu.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/memory.h"

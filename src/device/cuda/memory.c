@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>

@@ -15,10 +15,10 @@
  * A fork would copy every pinned page into the child at once, because a pinned page cannot be shared for a later
  * copy. Pinned memory is of no use in the child, so it is left out there. */
 #include "device/cuda/pages.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/cpu/cpu.h"
 #include <errno.h>
 #include <pthread.h>

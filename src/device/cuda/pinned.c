@@ -9,7 +9,7 @@
 #include "device/cuda/pinned.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/cuda/pages.h"
 
 #define PINNED_MAPPED_FROM ((size_t)1 << 20)

@@ -16,11 +16,11 @@
  * queued (lochi_sim_host_check). The check does not see what other processes take meanwhile: then the system decides,
  * as for every process. */
 #include "device/sim/backing.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/checked.h"
 #include "base/heap.h"
-#include "base/hint.h"
-#include "base/text.h"
+#include "kit/hint.h"
+#include "kit/text.h"
 #include "device/cpu/cpu.h"
 #include "device/sim/fail.h"
 #include <errno.h>

@@ -6,7 +6,7 @@
  * that wait sleep until it has. An operation may wait for another device. Keys rise along every dependency and
  * settling follows the keys, so two devices cannot wait for each other in a circle. */
 #include "device/sim/clock.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/thread.h"
 #include "device/pitched.h"
 #include "device/sim/fail.h"

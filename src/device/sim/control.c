@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The public control of simulated devices (loch/sim.h): time, kernels, statistics, faults, violations. */
 #include "device/sim/control.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/sim/call.h"
 #include "device/sim/clock.h"
 #include "device/sim/fail.h"

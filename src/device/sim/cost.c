@@ -8,9 +8,9 @@
  *     event_query 140
  */
 #include "device/sim/cost.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/heap.h"
-#include "base/parse.h"
+#include "kit/parse.h"
 #include "device/sim/fail.h"
 #include <errno.h>
 #include <stdio.h>

@@ -7,7 +7,6 @@
 
 /* Fail as LOCH_FAIL does, with "sim" as the driver. SIM_FAIL_CODE adds an error number of the system. */
 #define SIM_FAIL(suffix, ...) SIM_FAIL_CODE(suffix, 0, __VA_ARGS__)
-#define SIM_FAIL_CODE(suffix, code, ...)                                                                               \
-    ((void)loch_error_set(LOCH_E_##suffix, "sim", (code), __VA_ARGS__), LOCH_E_##suffix)
+#define SIM_FAIL_CODE(suffix, code, ...) LOCH_FAIL_CODE(suffix, "sim", code, __VA_ARGS__)
 
 #endif

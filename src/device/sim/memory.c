@@ -7,7 +7,7 @@
 #include "device/sim/memory.h"
 #include "base/checked.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/sim/backing.h"
 #include "device/sim/call.h"
 #include "device/sim/check.h"

@@ -2,7 +2,7 @@
 /* The end of simulated memory: objects without references, and spans that are removed. Giving something back
  * allocates no memory. */
 #include "device/sim/object.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/heap.h"
 #include "base/thread.h"
 #include "device/sim/backing.h"

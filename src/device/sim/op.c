@@ -4,7 +4,7 @@
 #include "device/sim/op.h"
 #include "base/checked.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/pitched.h"
 #include "device/sim/backing.h"
 #include "device/sim/check.h"

@@ -8,7 +8,7 @@
 #include "device/sim/space.h"
 #include "base/checked.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/sim/fail.h"
 
 #define SPACE_TRIES 16

@@ -2,7 +2,7 @@
 /* Contexts: create, destroy, figures. */
 #include "base/heap.h"
 #include "base/logging.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "base/thread.h"
 #include "engine/context/copies.h"
 #include "engine/context/guard.h"

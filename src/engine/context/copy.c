@@ -6,6 +6,7 @@
  * finds the copy of another tensor. An entry is valid while two versions are unchanged: that of the source buffer since
  * before the copy was queued, and that of the copy's buffer since after it was queued. The copy is ordered by the
  * stream that it was queued on; an event recorded after it orders other streams after it. */
+#include "base/fail.h"
 #include "base/heap.h"
 #include "device/device.h"
 #include "engine/context/copies.h"

@@ -5,6 +5,7 @@
  * fails to begin changes nothing. Guard numbers are unique in the process: a guard that has ended, or whose context was
  * destroyed, is not found. */
 #include "engine/context/guard.h"
+#include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "device/current.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory of contexts: the stacks of pools, and the tensors made from them. */
 #include "engine/context/memory.h"
+#include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "engine/context/copies.h"
 #include "engine/context/seat.h"
 #include "engine/context/thread.h"

@@ -6,6 +6,7 @@
  * while nothing or everything is loaded. A load copies boxes that are whole along all axes except two: the axis of the
  * loaded part and the axis that places are cut along. */
 #include "base/checked.h"
+#include "base/fail.h"
 #include "base/heap.h"
 #include "engine/context/memory.h"
 #include "engine/context/seat.h"

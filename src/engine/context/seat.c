@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The seats of a context: the current seat, its stream and its cuBLAS handle. */
 #include "engine/context/seat.h"
+#include "base/fail.h"
 #include "device/device.h"
 #include "engine/context/thread.h"
 #include <limits.h>

@@ -10,8 +10,9 @@
  * The lock guards the list and the figures. Entries are taken out with the lock held; allocating, freeing and waiting
  * are done without it. Devices whose work is done when it is queued need no events, and treat all streams as one. */
 #include "base/checked.h"
+#include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/device.h"
 #include "memory/buffer/buffer.h"
 #include <loch/scratch.h>

@@ -5,7 +5,7 @@
  * are allocated for the same stream, so their memory is freed after the work that was queued with their addresses. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/device.h"
 #include <loch/scratch.h>
 

@@ -3,7 +3,7 @@
 #ifndef LOCHI_TIMELINE_BARS_H
 #define LOCHI_TIMELINE_BARS_H
 
-#include "base/text.h"
+#include "kit/text.h"
 #include "engine/timeline/state.h"
 
 /* Prints a timeline as bars in `width` columns; 0: the default. Call it inside a walk. */

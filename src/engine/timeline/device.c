@@ -3,7 +3,7 @@
  * reaches the program: if a time is not available, the span keeps its host time, and the thread's error record stays
  * unchanged. */
 #include "engine/timeline/device.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/stream_life.h"

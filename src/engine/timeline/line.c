@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Writes parts of the lines of a printed timeline. Nothing here depends on the locale. */
 #include "engine/timeline/line.h"
+#include "kit/utf8.h"
+#include <stdint.h>
 #include <string.h>
 
 #define LINE_INDENT_MOST 24 /* columns; deeper spans are not indented further */
@@ -35,17 +37,14 @@ static size_t line_indent(unsigned depth)
 /* Returns the bytes of one character of a name, or 0 if it cannot be shown. Each character is counted as one column. */
 static size_t line_character(const char *at)
 {
-    const size_t length = (size_t)lochi_text_utf8_length(at);
-    const unsigned char lead = (unsigned char)*at;
-    const bool is_control = lead < 0x20 || lead == 0x7f || (lead == 0xc2 && ((unsigned char)at[1] & 0xe0) == 0x80);
-    return is_control ? 0 : length;
+    return lochi_utf8_control(at) ? 0 : lochi_utf8_length(at, SIZE_MAX);
 }
 
 /* Returns the distance in bytes to the next character. A character that cannot be shown has one byte, except control
  * characters of two bytes. */
 static size_t line_skip(const char *at)
 {
-    const size_t length = (size_t)lochi_text_utf8_length(at);
+    const size_t length = lochi_utf8_length(at, SIZE_MAX);
     return length ? length : 1;
 }
 

@@ -3,7 +3,7 @@
 #ifndef LOCHI_TIMELINE_LINE_H
 #define LOCHI_TIMELINE_LINE_H
 
-#include "base/text.h"
+#include "kit/text.h"
 #include "engine/timeline/state.h"
 
 /* Put bytes, or one character several times. */

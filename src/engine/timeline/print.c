@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Printing a timeline: the public call. */
-#include "base/printing.h"
+#include "kit/printing.h"
 #include "engine/timeline/bars.h"
 #include "engine/timeline/trace.h"
 #include "engine/timeline/tree.h"

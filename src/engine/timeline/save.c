@@ -2,7 +2,7 @@
 /* Prints a timeline to a file. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/whole_file.h"
+#include "kit/new_file.h"
 #include <loch/timeline.h>
 
 /* Prints into memory that this function allocates. If other threads record spans meanwhile and the text becomes longer,
@@ -28,10 +28,10 @@ loch_status loch_timeline_save(loch_timeline *timeline, const char *path, loch_t
     char *text;
     size_t length;
     LOCH_TRY_RETURN(save_print(timeline, format, width, &text, &length));
-    lochi_whole_file file;
-    loch_status status = lochi_whole_file_open(&file, path);
-    if (status == LOCH_OK) status = lochi_whole_file_write(&file, text, length);
-    status = lochi_whole_file_close(&file, status);
+    lochi_new_file file;
+    loch_status status = lochi_new_file_open(&file, path);
+    if (status == LOCH_OK) status = lochi_new_file_write(&file, text, length);
+    status = lochi_new_file_close(&file, status);
     lochi_free(text);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The slow path of the tracks' spin lock. */
 #include "engine/timeline/state.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 
 void lochi_timeline_spin(atomic_flag *is_locked)
 {

@@ -21,7 +21,7 @@
 #define LOCHI_TIMELINE_STATE_H
 
 #include "base/fork.h"
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "base/lock.h"
 #include "base/thread.h"
 #include <loch/host.h>

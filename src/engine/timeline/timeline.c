@@ -3,7 +3,7 @@
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/stream_life.h"
 #include "engine/timeline/chunk.h"
 #include "engine/timeline/device.h"

@@ -3,7 +3,7 @@
 #ifndef LOCHI_TIMELINE_TRACE_H
 #define LOCHI_TIMELINE_TRACE_H
 
-#include "base/text.h"
+#include "kit/text.h"
 #include "engine/timeline/state.h"
 
 /* Prints a timeline as a trace. Call it inside a walk. */

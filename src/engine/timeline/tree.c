@@ -165,20 +165,8 @@ static void tree_build(tree *t, loch_timeline *timeline)
 
 static void put_memory(lochi_text *out, int64_t bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    uint64_t size = bytes < 0 ? -(uint64_t)bytes : (uint64_t)bytes;
-    const char *sign = bytes < 0 ? "-" : "+";
-    if (size < 1024) {
-        lochi_text_write(out, "  %s%u B", sign, (unsigned)size);
-        return;
-    }
-    size_t unit = 0;
-    double number = (double)size;
-    for (; number >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++)
-        number /= 1024;
-    lochi_text_write(out, "  %s", sign);
-    lochi_timeline_put_fixed(out, number);
-    lochi_text_write(out, " %s", units[unit]);
+    const uint64_t size = bytes < 0 ? -(uint64_t)bytes : (uint64_t)bytes;
+    lochi_text_write(out, "  %c%s", bytes < 0 ? '-' : '+', LOCHI_SIZE_ROUND(size, 2));
 }
 
 static void put_share(lochi_text *out, uint64_t ns, uint64_t of_ns)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Walks over the spans of a timeline, counts them, forgets them. */
 #include "engine/timeline/walk.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "engine/timeline/chunk.h"
 #include "engine/timeline/device.h"

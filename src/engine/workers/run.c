@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Runs tasks: the work of a worker thread. */
 #include "engine/workers/run.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/current.h"

@@ -12,7 +12,7 @@
  * sleep for. The task can end if the search reaches a worker that does not sleep. One lock of the process guards what
  * workers sleep for. So the last worker that would close a cycle finds the cycle, also across several sets of
  * workers. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "engine/workers/fork.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Workers: open, queue tasks, close. state.h describes how the parts work together. */
 #include "engine/workers/workers.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "engine/workers/fork.h"
 #include "engine/workers/queue.h"
 #include "engine/workers/run.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Contents of buffers: resize, copy, fill. */
 #include "base/fail.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "memory/allocator.h"
 #include "memory/buffer/buffer.h"
 #include "memory/buffer/release.h"

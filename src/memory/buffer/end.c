@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Destroys a whole: runs its deleters and frees its memory. */
 #include "memory/buffer/end.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/heap.h"
 #include "base/logging.h"
 

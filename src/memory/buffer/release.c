@@ -6,7 +6,7 @@
  * and no call sleeps. Destroying a whole releases the reference to its owner, which may be destroyed too. Therefore the
  * list and the release are in one file. */
 #include "memory/buffer/release.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 #include "base/fork.h"
 #include "base/heap.h"
 #include "base/lock.h"

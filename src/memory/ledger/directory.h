@@ -3,7 +3,7 @@
 #ifndef LOCHI_LEDGER_DIRECTORY_H
 #define LOCHI_LEDGER_DIRECTORY_H
 
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "memory/ledger/state.h"
 
 /* Returns the chunk that contains an address. */

@@ -3,7 +3,7 @@
 #ifndef LOCHI_LEDGER_FIGURES_H
 #define LOCHI_LEDGER_FIGURES_H
 
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "memory/ledger/state.h"
 
 /* Publishes the changes of a slot to the other threads. The caller is inside the ledger, or the ledger is stopped. */

@@ -4,7 +4,7 @@
 #include "memory/ledger/ledger.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/ledger/directory.h"
 #include "memory/ledger/figures.h"
 #include "memory/ledger/slot.h"

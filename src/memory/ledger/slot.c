@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Slots of a ledger: the functions that run once a thread, or while the ledger is stopped. */
 #include "memory/ledger/slot.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 #include "base/heap.h"
 
 void *lochi_ledger_alloc_aligned(size_t bytes, void **memory)

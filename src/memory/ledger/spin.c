@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Spin locks: the slow path. */
 #include "memory/ledger/spin.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 
 LOCHI_RARE void lochi_ledger_spin(atomic_flag *is_locked)
 {

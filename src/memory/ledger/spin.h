@@ -3,7 +3,7 @@
 #ifndef LOCHI_LEDGER_SPIN_H
 #define LOCHI_LEDGER_SPIN_H
 
-#include "base/hint.h"
+#include "kit/hint.h"
 #include <stdatomic.h>
 
 /* Takes a spin lock that another thread holds: waits for it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Stops of a ledger, for consistent reads and for forks. */
 #include "memory/ledger/stop.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 #include "memory/ledger/slot.h"
 #include <stddef.h>
 

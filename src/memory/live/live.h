@@ -8,7 +8,7 @@
 #ifndef LOCHI_LIVE_H
 #define LOCHI_LIVE_H
 
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "memory/allocator_state.h"
 #include "memory/live/state.h"
 

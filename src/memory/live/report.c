@@ -6,7 +6,7 @@
  * allocate and free. No lock of an allocator is taken, because the thread that calls exit() may hold one. */
 #include "memory/live/report.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/live/sources.h"
 #include "memory/live/table.h"
 #include <loch/tag.h>

@@ -5,10 +5,10 @@
  * any block, ordered after the streams that used it. A quota is a pool of its own whose memory counts in the limits
  * of its parents (family.c). */
 #include "memory/pool/child.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "base/logging.h"
 #include "memory/live/live.h"
 #include "memory/pool/limits/limits.h"

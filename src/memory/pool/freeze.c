@@ -13,7 +13,7 @@
  * protection of its whole pages, before it frees the block. */
 #include "base/fail.h"
 #include "base/logging.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "memory/pool/heap/heap.h"
 #include "memory/pool/moving/moving.h"
 #include "memory/pool/front/front.h"

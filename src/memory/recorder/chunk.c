@@ -4,12 +4,12 @@
  * recording, and never a store. Those of a ring are parts of one piece of memory; the oldest one that no thread writes
  * is used again. Chunks with names are never used again. */
 #include "memory/recorder/chunk.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/own_file.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/recorder/clock.h"
 #include "memory/recorder/shrink.h"
 #include <errno.h>

@@ -9,7 +9,7 @@
 #ifndef LOCHI_RECORDER_CLOCK_H
 #define LOCHI_RECORDER_CLOCK_H
 
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "memory/recorder/state.h"
 
 /* Reads a clock that is not the cycle counter. */

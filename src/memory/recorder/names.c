@@ -4,7 +4,7 @@
 #include "memory/recorder/names.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "memory/recorder/chunk.h"
 #include "memory/recorder/stack.h"
 #include <loch/tag.h>

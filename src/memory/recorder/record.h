@@ -8,7 +8,7 @@
 #ifndef LOCHI_RECORDER_RECORD_H
 #define LOCHI_RECORDER_RECORD_H
 
-#include "base/backoff.h"
+#include "kit/backoff.h"
 #include "base/fence.h"
 #include "memory/recorder/chunk.h"
 #include "memory/recorder/clock.h"

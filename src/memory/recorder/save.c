@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Saves a ring. Chunks are copied one by one with the lock held, so that none is used again meanwhile, up to the place
  * that its thread has published; and written without the lock. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/whole_file.h"
+#include "kit/new_file.h"
 #include "memory/recorder/clock.h"
 #include <loch/recorder.h>
 #include <string.h>
@@ -55,13 +55,13 @@ static void save_copy_header(recorder_header *out)
     out->flags |= RECORDER_WAS_ENDED;
 }
 
-static loch_status save_write(lochi_whole_file *file, uint8_t *copy, size_t chunk_bytes, uint64_t generation)
+static loch_status save_write(lochi_new_file *file, uint8_t *copy, size_t chunk_bytes, uint64_t generation)
 {
     size_t bytes;
     for (size_t index = 0; save_copy(index, copy, &bytes, generation); index++) {
         if (!bytes) continue;
         memset(copy + bytes, 0, chunk_bytes - bytes);
-        LOCH_TRY_RETURN(lochi_whole_file_write(file, copy, chunk_bytes));
+        LOCH_TRY_RETURN(lochi_new_file_write(file, copy, chunk_bytes));
     }
     return LOCH_OK;
 }
@@ -88,11 +88,11 @@ loch_status loch_recorder_save(const char *path)
     else if (!copy)
         status = LOCH_FAIL(HOST_MEMORY, "no host memory to save a recording");
     if (status == LOCH_OK) {
-        lochi_whole_file file;
-        status = lochi_whole_file_open_private(&file, path);
-        if (status == LOCH_OK) status = lochi_whole_file_write(&file, page, RECORDER_HEADER_BYTES);
+        lochi_new_file file;
+        status = lochi_new_file_open_private(&file, path);
+        if (status == LOCH_OK) status = lochi_new_file_write(&file, page, RECORDER_HEADER_BYTES);
         if (status == LOCH_OK) status = save_write(&file, copy, chunk_bytes, generation);
-        status = lochi_whole_file_close(&file, status);
+        status = lochi_new_file_close(&file, status);
     }
     lochi_free(copy);
     lochi_free(page);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Call stacks, and the modules that their addresses lie in. */
 #include "memory/recorder/stack.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/heap.h"
 #include "base/stack.h"
 #include <elf.h>

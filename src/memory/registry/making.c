@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Factories: what a factory makes is made once, and shared by all threads that ask for it. */
 #include "memory/registry/making.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/fork.h"
 #include "base/heap.h"

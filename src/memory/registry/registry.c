@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Registering allocators and factories, and searching them. state.h says how the registry works. */
 #include "memory/registry/registry.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/thread.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of the registry: reports live blocks as leaks, and releases everything. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/thread.h"

@@ -2,7 +2,7 @@
 /* Creating and ending sessions, and the allocator of a session. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/device.h"
 #include "memory/grow.h"
 #include "memory/pool/pool.h"

@@ -5,7 +5,7 @@
 #ifndef LOCHI_SESSION_H
 #define LOCHI_SESSION_H
 
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "memory/allocator.h"
 #include <loch/session.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Snapshots: copies first, then the file. No lock is held while the file is written. */
 #include "memory/snapshot/snapshot.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/logging.h"
 #include "base/options.h"
-#include "base/whole_file.h"
+#include "kit/new_file.h"
 #include "memory/snapshot/collect.h"
 #include "memory/snapshot/write.h"
 #include <loch/snapshot.h>
@@ -16,7 +16,7 @@
 
 static loch_status snapshot_write_file(void *user, const void *text, size_t bytes)
 {
-    return lochi_whole_file_write(user, text, bytes);
+    return lochi_new_file_write(user, text, bytes);
 }
 
 static loch_status snapshot_save(const char *path, const snapshot_failure *failure)
@@ -26,10 +26,10 @@ static loch_status snapshot_save(const char *path, const snapshot_failure *failu
     loch_status status = lochi_snapshot_collect(true, &contents);
     contents.failure = failure;
     if (status == LOCH_OK) {
-        lochi_whole_file file;
-        status = lochi_whole_file_open_private(&file, path);
+        lochi_new_file file;
+        status = lochi_new_file_open_private(&file, path);
         if (status == LOCH_OK) status = lochi_snapshot_write(&contents, snapshot_write_file, &file);
-        status = lochi_whole_file_close(&file, status);
+        status = lochi_new_file_close(&file, status);
     }
     lochi_snapshot_drop(&contents);
     return status;

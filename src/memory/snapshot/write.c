@@ -2,7 +2,7 @@
 /* Writes the contents of a snapshot as JSON. Addresses are text, because readers in JavaScript have no exact numbers
  * above 2^53. Members that are false, 0 or unknown are left out of blocks, which are many. */
 #include "memory/snapshot/write.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/live/live.h"
 #include "memory/tag.h"
 #include <dlfcn.h>

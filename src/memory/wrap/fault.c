@@ -3,7 +3,7 @@
  * once. Equal seeds give equal runs of failures. Frees never fail. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/failure.h"
 #include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>

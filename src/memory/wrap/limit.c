@@ -4,10 +4,10 @@
  * The counter `admitted` is raised by compare-and-exchange before the wrapped allocator is called, so it never
  * passes the hard limit. The counter `in_use` is raised after the allocation, so that exactly one allocation sees it
  * cross the soft limit. The size of a freed block comes from the ledger that the library keeps for every wrapper. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/failure.h"
 #include "memory/pool/pool.h"
 #include "memory/wrap/wrap.h"

@@ -5,7 +5,7 @@
  * under one lock, so times never go backwards in a file. A free is written after it happened. If another thread gets
  * the address before that, the line of its allocation comes first, with another number. Blocks that could not be
  * noted and lines that could not be written do not disturb the program; loch_logging_flush reports them. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/fork.h"
 #include "base/heap.h"

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/device.h"
 #include "memory/pool/pool.h"
 #include "memory/block_table.h"

@@ -7,7 +7,7 @@
  *
  * Blocks and bytes in the statistics are the wrapper's own, with requested sizes. Reserved, cached and limited bytes
  * come from the wrapped allocator. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "memory/wrap/wrap.h"

@@ -3,7 +3,7 @@
 #ifndef LOCHI_WRAP_H
 #define LOCHI_WRAP_H
 
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "memory/allocator.h"
 #include "memory/grow.h"
 

@@ -3,7 +3,7 @@
 #include "tensor/convert/convert.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "tensor/convert/avx2.h"
 #include "tensor/convert/portable.h"
 #include "base/dtype.h"

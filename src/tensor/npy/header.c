@@ -3,7 +3,7 @@
  * step is checked against the end of the text. */
 #include "tensor/npy/header.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include <string.h>
 
 /* --- characters and strings --- */

@@ -2,11 +2,11 @@
 /* Loads .npy files. Checks the header first, against the length of the file if it is a regular file, so that a damaged
  * file costs no memory. Then the data is mapped, or read directly into the tensor's memory, or read in pieces for a
  * device. A column-major file is loaded as a row-major tensor of the reversed shape, and then its axes are reversed. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
-#include "base/text.h"
+#include "kit/sized.h"
+#include "kit/text.h"
 #include "device/device.h"
 #include "device/ranges.h"
 #include "tensor/tensor.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Saves tensors as .npy files. A file is replaced as a whole (base/whole_file.h). Memory that the host can access and
+/* Saves tensors as .npy files. A file is replaced as a whole (kit/new_file.h). Memory that the host can access and
  * that is contiguous, row-major or column-major, is written directly. Everything else is gathered in pieces of a few
  * megabytes. */
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
-#include "base/whole_file.h"
+#include "kit/sized.h"
+#include "kit/new_file.h"
 #include "device/ranges.h"
 #include "tensor/npy/header.h"
 
@@ -13,7 +13,7 @@
 
 /* A file that is being written. */
 typedef struct npy_target {
-    lochi_whole_file file;
+    lochi_new_file file;
     loch_stream *stream;
 } npy_target;
 
@@ -23,7 +23,7 @@ static loch_status npy_write_in_place(npy_target *target, loch_tensor *tensor)
 {
     loch_mapping mapping;
     LOCH_TRY_RETURN(loch_tensor_map(tensor, LOCH_MAP_READ, target->stream, &mapping));
-    const loch_status status = lochi_whole_file_write(&target->file, mapping.address, loch_tensor_get_bytes(tensor));
+    const loch_status status = lochi_new_file_write(&target->file, mapping.address, loch_tensor_get_bytes(tensor));
     const loch_error saved = lochi_error_save();
     const loch_status unmapped = loch_tensor_unmap(&mapping, target->stream);
     if (status == LOCH_OK) return unmapped;
@@ -38,7 +38,7 @@ static loch_status npy_write_gathered(npy_target *target, loch_tensor *tensor, v
     const size_t bytes = loch_tensor_get_bytes(tensor);
     if (bytes <= NPY_PIECE) {
         LOCH_TRY_RETURN(loch_tensor_read(tensor, piece, bytes, target->stream));
-        return lochi_whole_file_write(&target->file, piece, bytes);
+        return lochi_new_file_write(&target->file, piece, bytes);
     }
     const int64_t rows = loch_tensor_get_size(tensor, 0);
     const int64_t most = (int64_t)(NPY_PIECE / (bytes / (size_t)rows));
@@ -122,10 +122,10 @@ static loch_status npy_save_ordered(npy_target *target, const char *path, loch_t
     const size_t bytes =
         lochi_npy_header_write(npy_descr(loch_tensor_get_dtype(tensor)), is_columns, loch_tensor_get_dimensions(tensor),
                                loch_tensor_get_shape(tensor), header);
-    loch_status status = lochi_whole_file_open(&target->file, path);
-    if (status == LOCH_OK) status = lochi_whole_file_write(&target->file, header, bytes);
+    loch_status status = lochi_new_file_open(&target->file, path);
+    if (status == LOCH_OK) status = lochi_new_file_write(&target->file, header, bytes);
     if (status == LOCH_OK) status = npy_write_elements(target, ordered);
-    return lochi_whole_file_close(&target->file, status);
+    return lochi_new_file_close(&target->file, status);
 }
 
 loch_status loch_npy_save(loch_tensor *tensor, const char *path, const loch_npy_save_options *options)

@@ -3,12 +3,12 @@
  * shows only its two ends, so a tensor with n such axes needs 2^n copies, whatever its size. Then the block is scanned
  * for the column widths, and written directly to the output. Lines are wrapped as NumPy wraps them. */
 #include <loch/print.h>
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/sized.h"
-#include "base/text.h"
+#include "kit/sized.h"
+#include "kit/text.h"
 #include "device/ranges.h"
 #include "tensor/print/words.h"
 #include <errno.h>

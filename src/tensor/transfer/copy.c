@@ -12,7 +12,7 @@
  * Otherwise they are copied through a separate block. Queued work is recorded as a use of both buffers, which keeps
  * them. */
 #include "base/fail.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "device/device.h"
 #include "memory/buffer/buffer.h"
 #include "tensor/tensor.h"

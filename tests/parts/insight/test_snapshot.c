@@ -169,7 +169,7 @@ static void hostile_files_give_one_sentence(void **state)
          "an address is expected"},
         {HEAD "\"devices\": [{}], \"allocators\": [{\"number\": 1, \"blocks\": [{\"state\": \"used\", \"tag\": 3}]}]}",
          "a tag that the list of tags lacks"},
-        {HEAD "\"devices\": [{}], \"allocators\": [{\"number\": -1}]}", "a whole number is expected"},
+        {HEAD "\"devices\": [{}], \"allocators\": [{\"number\": -1}]}", "a number is negative"},
         {HEAD "\"devices\": 1e999}", "a list is expected"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

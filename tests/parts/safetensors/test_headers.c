@@ -27,7 +27,7 @@ static const struct {
     {"{\"x\":[]}", "the tensor is not an object"},
     {"{\"x\":{\"dtype\":\"U8\"", "the text ends too early"},
     {"{\"a\\qb\":{}}", "an unknown escape in text"},
-    {"{\"a\\", "an unknown escape in text"},
+    {"{\"a\\", "the text ends too early"},
     {"{\"a\\u12g4\":{}}", "\\u needs four hexadecimal digits"},
     {"{\"a\\u12", "\\u needs four hexadecimal digits"},
     {"{\"a\\ud800\":{}}", "half of a surrogate pair is missing"},
@@ -68,7 +68,7 @@ static const struct {
     {"{" X("U8", "[9223372036854775808]", "[0,8]") "}", "a size of the shape is above 2^63 - 1"},
     {"{" X("U8", "[8]", "[0]") "}", "not a list of two numbers"},
     {"{" X("U8", "[8]", "[0,8,8]") "}", "not a list of two numbers"},
-    {"{" X("U8", "[8]", "[]") "}", "a whole number is expected"},
+    {"{" X("U8", "[8]", "[]") "}", "not a list of two numbers"},
     {"{" X("U8", "[8]", "{}") "}", "not a list of two numbers"},
     {"{" X("U8", "[8]", "[0,-8]") "}", "a number is negative"},
     {"{" X("U8", "[8]", "[0,99999999999999999999]") "}", "a number is above 2^64 - 1"},
@@ -163,10 +163,10 @@ static void depth_is_limited(void **state)
     (void)state;
     char header[2000] = "{\"x\":{\"more\":";
     loch_safetensors *file;
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < 62; i++) /* two are around them */
         strcat(header, i % 2 ? "[" : "{\"a\":");
     strcat(header, "0");
-    for (int i = 64; i--;)
+    for (int i = 62; i--;)
         strcat(header, i % 2 ? "]" : "}");
     strcat(header, ",\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}");
     fixture_make_counted(fixture_path, header, 8);

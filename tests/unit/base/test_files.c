@@ -2,7 +2,7 @@
 /* Files that the library writes. A file is on the disk before it replaces another one. The library's own files cannot
  * be read or redirected by other users. A pool does not give up memory for a file that does not return the contents.
  * The test watches the system calls, and makes them fail, by functions of the same names. */
-#include "base/whole_file.h"
+#include "kit/new_file.h"
 #include "pool_fixture.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -103,10 +103,10 @@ static int close_folder(void **state)
 
 static loch_status replace(const char *path, const char *text)
 {
-    lochi_whole_file file;
-    loch_status status = lochi_whole_file_open(&file, path);
-    if (status == LOCH_OK) status = lochi_whole_file_write(&file, text, strlen(text));
-    return lochi_whole_file_close(&file, status);
+    lochi_new_file file;
+    loch_status status = lochi_new_file_open(&file, path);
+    if (status == LOCH_OK) status = lochi_new_file_write(&file, text, strlen(text));
+    return lochi_new_file_close(&file, status);
 }
 
 static void contents_are_written_down_before_the_name(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Checked arithmetic, and reading the numbers that people write. */
 #include "base/checked.h"
-#include "base/parse.h"
+#include "kit/parse.h"
 #include "test.h"
 
 static void sums_and_products_that_overflow_are_refused(void **state)

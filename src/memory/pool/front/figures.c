@@ -27,8 +27,8 @@
  * Rooms are written by their thread only, and read by others at any time. With several threads, everything else is
  * guarded by a spin lock, which is held for a few loads for each thread. */
 #include "memory/pool/front/figures.h"
-#include "base/backoff.h"
-#include "base/hint.h"
+#include "kit/backoff.h"
+#include "kit/hint.h"
 #include "memory/pool/front/quick.h"
 
 #define FIGURES_PART 2048 /* of a peak: what may be missed of it */

@@ -3,7 +3,7 @@
  * that waits for memory keeps it closed, so that every free takes the slow path and wakes the waiting thread.
  * tests/models/gate.pml and tests/models/waiters.pml are models of this. */
 #include "memory/pool/front/gate.h"
-#include "base/backoff.h"
+#include "kit/backoff.h"
 #include "base/fence.h"
 #include "memory/pool/state/state.h"
 

@@ -22,7 +22,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/heap/cells.h"
 #include "memory/pool/state/state.h"
 

@@ -9,7 +9,7 @@
  * A child retains the allocator of its parent, so all pools above a pool exist as long as the pool. */
 #include "memory/pool/limits/family.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/state/state.h"
 #include "memory/pool/pool.h"
 

@@ -14,7 +14,7 @@
 #include "memory/pool/limits/headroom.h"
 #include "base/fail.h"
 #include "base/options.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/driver.h"
 #include "memory/pool/limits/family.h"
 #include "memory/pool/state/state.h"

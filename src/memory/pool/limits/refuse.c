@@ -2,7 +2,7 @@
 /* The error sentences of a pool: what does not fit, whose limit it is, and what is asleep. */
 #include "memory/pool/limits/refuse.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/limits/family.h"
 #include "memory/pool/heap/heap.h"
 #include "memory/pool/limits/headroom.h"

@@ -11,10 +11,10 @@
  * that precedes it in the plan. Moves are carried out in the order of the plan. A failure half way leaves a
  * consistent pool. */
 #include "memory/pool/moving/compact.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
-#include "base/text.h"
-#include "base/sized.h"
+#include "kit/text.h"
+#include "kit/sized.h"
 #include "memory/movable.h"
 #include "memory/pool/front/front.h"
 #include "memory/pool/heap/heap.h"

@@ -10,7 +10,7 @@
  * copies overlap. If the driver refuses one of them half way, the contents lie in two places: the block is torn. It
  * keeps both places until the next pin or the next compaction has copied the rest. */
 #include "memory/pool/moving/move.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "device/copy.h"
 #include "memory/live/live.h"

@@ -6,7 +6,7 @@
  * a large block (move.c). The old place waits in its slab like a block that was freed while the stream of the copy
  * used it. */
 #include "memory/pool/moving/move_small.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
 #include "device/copy.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* loch_pool_walk_memory: visits the pieces of a pool's memory in order of address. Takes an image of the pool
  * (image.c), which is sorted by address, and turns it into pieces without a lock. */
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "memory/pool/report/image.h"
 #include "memory/pool/state/state.h"

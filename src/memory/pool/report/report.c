@@ -7,7 +7,7 @@
 #include "memory/pool/trim/trim.h"
 #include "memory/pool/supply/supply.h"
 #include "memory/tag.h"
-#include "base/printing.h"
+#include "kit/printing.h"
 #include <loch/tag.h>
 
 /* --- figures --- */

@@ -2,7 +2,7 @@
 /* Describes blocks: one by its address, all blocks of a pool, or those of a family. */
 #include "memory/pool/report/walk.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/heap/heap.h"
 #include "memory/pool/limits/limits.h"
 #include "memory/pool/front/front.h"

@@ -2,10 +2,10 @@
 /* Hands out blocks, with the pool's lock held. A small request is served from a slab, a large one from the heap.
  * When nothing fits, ladder.c tries to make room. */
 #include "memory/pool/serve/alloc.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/failure.h"
 #include "memory/pool/lanes/lanes.h"
 #include "memory/pool/front/front.h"

@@ -10,7 +10,7 @@
  * made. In pools of graphs the address tells the slab (lochi_pool_slab_alignment). */
 #include "memory/pool/serve/exact.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/lanes/lanes.h"
 #include "memory/pool/heap/heap.h"
 #include "memory/pool/front/front.h"

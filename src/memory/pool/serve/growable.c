@@ -9,7 +9,7 @@
 #include "memory/pool/serve/growable.h"
 #include "base/checked.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/pool/lanes/lanes.h"
 #include "memory/pool/heap/heap.h"
 #include "memory/pool/front/front.h"

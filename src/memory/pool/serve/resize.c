@@ -3,7 +3,7 @@
  * it (lochi_allocator_resize_in_place). */
 #include "memory/pool/serve/resize.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/failure.h"
 #include "memory/pool/lanes/lanes.h"
 #include "memory/pool/front/front.h"

@@ -3,9 +3,9 @@
  * is copied directly: a few large copies and one wait. Other host memory and files go through a stage: pinned memory
  * in two halves. The device fills one half while the host empties the other. */
 #include "memory/pool/sleeping/keep.h"
-#include "base/cancel.h"
+#include "kit/cancel.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/own_file.h"

@@ -16,7 +16,7 @@
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/options.h"
-#include "base/sized.h"
+#include "kit/sized.h"
 #include "memory/pool/heap/heap.h"
 #include "memory/pool/front/front.h"
 #include "memory/pool/supply/supply.h"

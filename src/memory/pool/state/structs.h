@@ -43,7 +43,7 @@
 #ifndef LOCHI_POOL_STRUCTS_H
 #define LOCHI_POOL_STRUCTS_H
 
-#include "base/hint.h"
+#include "kit/hint.h"
 #include "base/lock.h"
 #include "base/sanitize.h"
 #include "base/thread.h"

@@ -7,7 +7,7 @@
  * that was mapped). lochi_pool_settle empties the lists, also after a call that failed. */
 #include "memory/pool/supply/handle.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "memory/pool/heap/heap.h"

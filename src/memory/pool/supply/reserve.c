@@ -5,7 +5,7 @@
  * of such a child without the lock, because no block was handed out. */
 #include "memory/pool/supply/reserve.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "base/space.h"

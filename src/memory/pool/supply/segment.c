@@ -3,7 +3,7 @@
  * stays at its address. */
 #include "memory/pool/supply/segment.h"
 #include "base/fail.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "base/heap.h"
 #include "base/logging.h"
 #include "memory/pool/heap/heap.h"

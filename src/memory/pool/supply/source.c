@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "memory/live/live.h"
 #include "memory/pool/supply/handle.h"
 #include "memory/pool/lanes/lanes.h"

@@ -5,7 +5,7 @@
 #include "memory/pool/supply/supply.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/text.h"
+#include "kit/text.h"
 #include "device/driver.h"
 #include "memory/pool/supply/handle.h"
 #include "memory/pool/limits/limits.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* When memory is short: the three reasons are told apart, the sentence has the figures, and the pool is whole after
  * each; siblings and pressure functions help; a device of any capacity is never overdrawn. */
-#include "base/text.h"
+#include "kit/text.h"
 #include "pool_fixture.h"
 
 #define MIB TEST_MIB

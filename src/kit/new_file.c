@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that are replaced as a whole: the contents go to a new file beside the old one, which takes its name at the
- * end. A crash leaves the old file or the new one. Each part that writes files has a copy of this code: parts see only
- * the public headers of Loch. */
-#include "new_file.h"
-#include "cancel.h"
+/* Files that are replaced as a whole (new_file.h). */
+#include "kit/new_file.h"
+#include "kit/cancel.h"
+#include "kit/fail.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <loch/check.h>
-#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,36 +22,36 @@ loch_status lochi_new_file_fail(const lochi_new_file *file, int error)
     const char *shown = file->path + (length > FILE_PATH_SHOWN ? length - FILE_PATH_SHOWN : 0);
     while (shown > file->path && ((unsigned char)*shown & 0xC0) == 0x80)
         shown++;
-    return loch_error_set(LOCH_E_IO, NULL, error, "%s cannot be written: %s", shown, strerror(error));
+    return LOCH_FAIL_CODE(IO, NULL, error, "%s cannot be written: %s", shown, strerror(error));
 }
 
-static int file_open_path(const char *path, int flags)
+static int file_open_path(const char *path, int flags, mode_t mode)
 {
     for (;;) {
-        const int number = open(path, flags | O_WRONLY | O_CLOEXEC, 0666);
+        const int number = open(path, flags | O_WRONLY | O_CLOEXEC, mode);
         if (number >= 0 || errno != EINTR) return number;
     }
 }
 
 static loch_status file_open_directly(lochi_new_file *file, int flags)
 {
-    file->number = file_open_path(file->path, flags);
+    file->number = file_open_path(file->path, flags, 0666);
     return file->number >= 0 ? LOCH_OK : lochi_new_file_fail(file, errno);
 }
 
-/* Creates a new file in the folder of the final one, with a short name of its own. */
-static loch_status file_open_temporary(lochi_new_file *file)
+/* Creates a new file in the folder of the final one. Its short name has the number of the process and the address of
+ * the struct, which no other open file of the process has. */
+static loch_status file_open_temporary(lochi_new_file *file, mode_t mode)
 {
-    static atomic_ulong number;
     const char *slash = strrchr(file->final, '/');
     const int folder = slash ? (int)(slash + 1 - file->final) : 0;
-    for (int tries = 0; tries < 100; tries++) {
-        const int length = snprintf(file->temporary, sizeof file->temporary, "%.*s.loch-%ld-n%lu.tmp", folder,
-                                    file->final, (long)getpid(), atomic_fetch_add(&number, 1));
+    for (unsigned tries = 0; tries < 100; tries++) {
+        const int length = snprintf(file->temporary, sizeof file->temporary, "%.*s.loch-%ld-%zx.tmp", folder,
+                                    file->final, (long)getpid(), (size_t)(uintptr_t)file + tries);
         if (length < 0 || (size_t)length >= sizeof file->temporary)
             errno = ENAMETOOLONG;
         else
-            file->number = file_open_path(file->temporary, O_CREAT | O_EXCL);
+            file->number = file_open_path(file->temporary, O_CREAT | O_EXCL, mode);
         if (file->number >= 0) return LOCH_OK;
         if (errno != EEXIST) break;
     }
@@ -61,14 +60,23 @@ static loch_status file_open_temporary(lochi_new_file *file)
     return lochi_new_file_fail(file, error);
 }
 
-/* Opens a file beside an existing one, with its permissions. */
+/* Opens a file beside an existing one, with its permissions. Symbolic links to the old file lead to the new one. */
 static loch_status file_open_beside(lochi_new_file *file, const struct stat *about)
 {
     if (faccessat(AT_FDCWD, file->path, W_OK, AT_EACCESS) != 0 || !realpath(file->path, file->final))
         return lochi_new_file_fail(file, errno);
-    LOCH_RETURN(file_open_temporary(file));
+    LOCH_RETURN(file_open_temporary(file, 0666));
     (void)fchmod(file->number, about->st_mode & 07777); /* fails on file systems without permissions */
     return LOCH_OK;
+}
+
+/* Opens a file that takes the name `path`, whatever has that name then. */
+static loch_status file_open_new(lochi_new_file *file, mode_t mode)
+{
+    const char *path = file->path;
+    if (!*path || strlen(path) >= sizeof file->final) return lochi_new_file_fail(file, *path ? ENAMETOOLONG : ENOENT);
+    strcpy(file->final, path);
+    return file_open_temporary(file, mode);
 }
 
 loch_status lochi_new_file_open(lochi_new_file *file, const char *path)
@@ -79,11 +87,18 @@ loch_status lochi_new_file_open(lochi_new_file *file, const char *path)
     if (stat(path, &about) == 0) /* opening refuses a folder */
         return S_ISREG(about.st_mode) ? file_open_beside(file, &about) : file_open_directly(file, 0);
     if (errno != ENOENT) return lochi_new_file_fail(file, errno);
-    if (lstat(path, &about) == 0 && S_ISLNK(about.st_mode)) /* a link to a missing file */
-        return file_open_directly(file, O_CREAT);
-    if (!*path || strlen(path) >= sizeof file->final) return lochi_new_file_fail(file, *path ? ENAMETOOLONG : ENOENT);
-    strcpy(file->final, path);
-    return file_open_temporary(file);
+    const bool is_link = lstat(path, &about) == 0 && S_ISLNK(about.st_mode); /* to a missing file */
+    return is_link ? file_open_directly(file, O_CREAT) : file_open_new(file, 0666);
+}
+
+loch_status lochi_new_file_open_private(lochi_new_file *file, const char *path)
+{
+    LOCHI_NOT_CANCELLED;
+    struct stat about;
+    *file = (lochi_new_file){.path = path, .number = -1};
+    const int error = lstat(path, &about) == 0 ? 0 : errno;
+    if (error == ENOENT || (!error && S_ISREG(about.st_mode))) return file_open_new(file, 0600);
+    return error ? lochi_new_file_fail(file, error) : file_open_directly(file, O_NOFOLLOW | O_NOCTTY);
 }
 
 loch_status lochi_new_file_write(const lochi_new_file *file, const void *from, size_t bytes)

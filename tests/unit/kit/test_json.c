@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The reader of JSON takes what RFC 8259 allows, and nothing else. */
-#include "json_read.h"
+#include "kit/json.h"
 #include "test.h"
 
 static const char *wrong_with(const char *text, size_t bytes)
 {
-    json_reader reader = lochi_insight_json_read_begin(text, bytes);
-    lochi_insight_json_read_skip(&reader);
-    return lochi_insight_json_read_end(&reader) ? NULL : reader.wrong;
+    lochi_json reader = lochi_json_begin(text, bytes);
+    lochi_json_skip(&reader);
+    return lochi_json_end(&reader) ? NULL : reader.wrong;
 }
 
 static void right_texts_are_skipped_whole(void **state)
@@ -85,24 +85,24 @@ static void values_are_read(void **state)
     (void)state;
     static const char text[] = "{\"n\": 18446744073709551615, \"t\": \"a\\u00e9\\ud83d\\ude00\\/\", \"r\": -2.5e1, "
                                "\"b\": false, \"l\": [1, 2]}";
-    json_reader reader = lochi_insight_json_read_begin(text, sizeof text - 1);
+    lochi_json reader = lochi_json_begin(text, sizeof text - 1);
     char name[8], value[16] = "";
     uint64_t number = 0, sum = 0, item;
     double real = 0;
     bool truth = true;
-    assert_int_equal(lochi_insight_json_read_kind(&reader), '{');
-    assert_true(lochi_insight_json_read_open(&reader, '{'));
-    while (lochi_insight_json_read_member(&reader, name, sizeof name)) {
-        if (*name == 'n') lochi_insight_json_read_number(&reader, &number);
-        if (*name == 't') lochi_insight_json_read_text(&reader, value, sizeof value);
-        if (*name == 'r') lochi_insight_json_read_real(&reader, &real);
-        if (*name == 'b') lochi_insight_json_read_truth(&reader, &truth);
+    assert_int_equal(lochi_json_kind(&reader), '{');
+    assert_true(lochi_json_open(&reader, '{'));
+    while (lochi_json_member(&reader, name, sizeof name)) {
+        if (*name == 'n') lochi_json_number(&reader, &number);
+        if (*name == 't') lochi_json_text(&reader, value, sizeof value);
+        if (*name == 'r') lochi_json_real(&reader, &real);
+        if (*name == 'b') lochi_json_truth(&reader, &truth);
         if (*name != 'l') continue;
-        assert_true(lochi_insight_json_read_open(&reader, '['));
-        for (; lochi_insight_json_read_item(&reader); sum += item)
-            assert_true(lochi_insight_json_read_number(&reader, &item));
+        assert_true(lochi_json_open(&reader, '['));
+        for (; lochi_json_item(&reader); sum += item)
+            assert_true(lochi_json_number(&reader, &item));
     }
-    assert_true(lochi_insight_json_read_end(&reader));
+    assert_true(lochi_json_end(&reader));
     assert_true(number == UINT64_MAX && sum == 3 && real == -25 && !truth);
     assert_string_equal(value, "a\xc3\xa9\xf0\x9f\x98\x80/");
 }
@@ -112,18 +112,47 @@ static void values_of_another_kind_are_mistakes(void **state)
     (void)state;
     char text[4];
     uint64_t number;
-    json_reader reader = lochi_insight_json_read_begin("18446744073709551616", 20);
-    assert_false(lochi_insight_json_read_number(&reader, &number));
+    lochi_json reader = lochi_json_begin("18446744073709551616", 20);
+    assert_false(lochi_json_number(&reader, &number));
     assert_string_equal(reader.wrong, "a number is above 2^64 - 1");
-    reader = lochi_insight_json_read_begin("-1", 2);
-    assert_false(lochi_insight_json_read_number(&reader, &number));
-    reader = lochi_insight_json_read_begin("1.5", 3);
-    assert_false(lochi_insight_json_read_number(&reader, &number));
-    reader = lochi_insight_json_read_begin("\"abcd\"", 6);
-    assert_false(lochi_insight_json_read_text(&reader, text, sizeof text));
+    reader = lochi_json_begin("-1", 2);
+    assert_false(lochi_json_number(&reader, &number));
+    reader = lochi_json_begin("1.5", 3);
+    assert_false(lochi_json_number(&reader, &number));
+    reader = lochi_json_begin("\"abcd\"", 6);
+    assert_false(lochi_json_text(&reader, text, sizeof text));
     assert_string_equal(reader.wrong, "a text is too long");
-    assert_false(lochi_insight_json_read_skip(&reader)); /* the first mistake ends the reading */
-    assert_false(lochi_insight_json_read_open(&reader, '['));
+    assert_false(lochi_json_skip(&reader)); /* the first mistake ends the reading */
+    assert_false(lochi_json_open(&reader, '['));
+}
+
+static void texts_are_read_in_place(void **state)
+{
+    (void)state;
+    char text[] = "{\"a\\u00e9\": \"x\\ny\", \"n\":-1.5e3, \"skipped\": [\"\\t\", {}], \"last\":\"\"}";
+    lochi_json reader = lochi_json_begin_in_place(text, sizeof text - 1);
+    assert_true(lochi_json_open(&reader, '{'));
+    const char *first = lochi_json_member_in_place(&reader), *value = lochi_json_text_in_place(&reader);
+    const char *second = lochi_json_member_in_place(&reader), *number = lochi_json_number_in_place(&reader);
+    assert_string_equal(lochi_json_member_in_place(&reader), "skipped");
+    assert_true(lochi_json_skip(&reader));
+    assert_string_equal(lochi_json_member_in_place(&reader), "last");
+    assert_string_equal(lochi_json_text_in_place(&reader), "");
+    assert_null(lochi_json_member_in_place(&reader));
+    assert_true(lochi_json_end(&reader));
+    assert_string_equal(first, "a\xc3\xa9"); /* all stay */
+    assert_string_equal(value, "x\ny");
+    assert_string_equal(second, "n");
+    assert_string_equal(number, "-1.5e3");
+
+    char wrong[] = "[\"\xff\"]", late[] = "[1, x]";
+    reader = lochi_json_begin_in_place(wrong, sizeof wrong - 1);
+    assert_false(lochi_json_open(&reader, '['));
+    assert_string_equal(reader.wrong, "not UTF-8");
+    assert_int_equal(reader.wrong_at, 2);
+    reader = lochi_json_begin_in_place(late, sizeof late - 1);
+    assert_false(lochi_json_skip(&reader));
+    assert_int_equal(reader.wrong_at, 4);
 }
 
 int main(void)
@@ -133,6 +162,7 @@ int main(void)
         cmocka_unit_test(wrong_texts_are_refused),
         cmocka_unit_test(values_are_read),
         cmocka_unit_test(values_of_another_kind_are_mistakes),
+        cmocka_unit_test(texts_are_read_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

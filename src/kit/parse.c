@@ -1,27 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* Parsing numbers and sizes that people write. */
-#include "base/parse.h"
+#include "kit/parse.h"
 #include <string.h>
 #include <strings.h>
 
-/* Parses decimal digits. Returns the text after them; NULL if there is no digit, and on overflow. */
-static const char *parse_digits(const char *text, uint64_t *out)
+bool lochi_parse_number(const char *text, uint64_t *out)
 {
     uint64_t value = 0;
     const char *at = text;
     for (; *at >= '0' && *at <= '9'; at++)
         if (__builtin_mul_overflow(value, 10u, &value) || __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value))
-            return NULL;
-    if (at == text) return NULL;
-    *out = value;
-    return at;
-}
-
-bool lochi_parse_number(const char *text, uint64_t *out)
-{
-    uint64_t value;
-    const char *rest = parse_digits(text, &value);
-    if (!rest || *rest) return false;
+            return false;
+    if (at == text || *at) return false;
     *out = value;
     return true;
 }
@@ -42,27 +32,36 @@ static uint64_t parse_unit(const char *unit)
     return 0;
 }
 
+lochi_parsed lochi_parse_size(const char *text, size_t *out)
+{
+    uint64_t whole = 0, fraction = 0, scale = 1, bytes, part;
+    bool is_large = false;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9'; at++)
+        is_large |=
+            __builtin_mul_overflow(whole, 10u, &whole) || __builtin_add_overflow(whole, (uint64_t)(*at - '0'), &whole);
+    if (at == text) return LOCHI_PARSED_NOTHING;
+    if (*at == '.') {
+        const char *digits = ++at;
+        for (; *at >= '0' && *at <= '9'; at++) {
+            if (at - digits >= 6) return LOCHI_PARSED_NOTHING; /* more digits than any size needs */
+            fraction = fraction * 10 + (uint64_t)(*at - '0');
+            scale *= 10;
+        }
+        if (at == digits) return LOCHI_PARSED_NOTHING;
+    }
+    const uint64_t unit = parse_unit(at);
+    if (!unit || (fraction && unit == 1)) return LOCHI_PARSED_NOTHING;
+    is_large |= __builtin_mul_overflow(whole, unit, &bytes) || __builtin_mul_overflow(fraction, unit, &part);
+    if (is_large || __builtin_add_overflow(bytes, part / scale, &bytes) || bytes > SIZE_MAX)
+        return LOCHI_PARSED_TOO_LARGE;
+    *out = (size_t)bytes;
+    return LOCHI_PARSED;
+}
+
 bool lochi_parse_bytes(const char *text, size_t *out)
 {
-    uint64_t whole, fraction = 0, fraction_scale = 1;
-    const char *rest = parse_digits(text, &whole);
-    if (!rest) return false;
-    if (*rest == '.') {
-        const char *digits = rest + 1;
-        for (rest = digits; *rest >= '0' && *rest <= '9'; rest++) {
-            if (rest - digits >= 6) return false; /* more digits than any size needs */
-            fraction = fraction * 10 + (uint64_t)(*rest - '0');
-            fraction_scale *= 10;
-        }
-        if (rest == digits) return false;
-    }
-    const uint64_t unit = parse_unit(rest);
-    uint64_t bytes, part;
-    if (!unit || (fraction && unit == 1)) return false;
-    if (__builtin_mul_overflow(whole, unit, &bytes) || __builtin_mul_overflow(fraction, unit, &part)) return false;
-    if (__builtin_add_overflow(bytes, part / fraction_scale, &bytes) || bytes > SIZE_MAX) return false;
-    *out = (size_t)bytes;
-    return true;
+    return lochi_parse_size(text, out) == LOCHI_PARSED;
 }
 
 bool lochi_parse_switch(const char *text, bool *out)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A file that is written and replaces another as a whole (new_file.c). */
-#ifndef LOCH_COMMON_NEW_FILE_H
-#define LOCH_COMMON_NEW_FILE_H
+/* Files that are replaced as a whole: the contents go to a new file beside the old one, which takes its name at the
+ * end. A crash leaves the old file or the new one. A path that is not a regular file (a pipe, a device, a symbolic link
+ * to nothing) is written directly. Permissions are kept, and symbolic links are followed. */
+#ifndef LOCHI_NEW_FILE_H
+#define LOCHI_NEW_FILE_H
 
 #include <limits.h>
 #include <loch/status.h>
@@ -16,9 +18,13 @@ typedef struct lochi_new_file {
     char temporary[PATH_MAX]; /* the present name; "" if the path is written directly */
 } lochi_new_file;
 
-/* Opens a file. A path that is not a regular file (a pipe, a device) is written directly. E_IO. Call
- * lochi_new_file_close in any case; `path` must stay until then. */
+/* Opens a file. E_IO. Call lochi_new_file_close in any case; `path` must stay until then. */
 loch_status lochi_new_file_open(lochi_new_file *file, const char *path);
+
+/* Opens a file that may reveal what a program works on, in a folder that every user may write to. Only its user can
+ * read it (0600), whatever permissions a file with that name had. A symbolic link in the last component is not
+ * followed: E_IO. */
+loch_status lochi_new_file_open_private(lochi_new_file *file, const char *path);
 
 /* Writes all of the bytes. E_IO. */
 loch_status lochi_new_file_write(const lochi_new_file *file, const void *from, size_t bytes);

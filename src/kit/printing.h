@@ -3,8 +3,8 @@
 #ifndef LOCHI_PRINTING_H
 #define LOCHI_PRINTING_H
 
-#include "base/fail.h"
-#include "base/text.h"
+#include "kit/fail.h"
+#include "kit/text.h"
 
 /* Empties the text and sets `*length` to 0; `length` may be NULL. Fails if `object` is NULL, or if `text` is NULL
  * and `bytes` is not 0. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The bounded text writer: the same text whatever the room, and JSON strings that are JSON whatever the bytes. */
-#include "base/text.h"
+#include "kit/text.h"
 #include "json_check.h"
 #include "test.h"
 
@@ -32,24 +32,6 @@ static void text_is_cut_at_every_length_and_its_length_told(void **state)
     assert_string_equal(text, whole);
 }
 
-static void times_are_written_for_people(void **state)
-{
-    (void)state;
-    static const struct {
-        unsigned long long ns;
-        const char *text;
-    } cases[] = {{0, "0 ns"},
-                 {999, "999 ns"},
-                 {1000, "1.000 us"},
-                 {3141592, "3.141 ms"},
-                 {999999999, "999.999 ms"},
-                 {1000000000, "1.000 s"},
-                 {3600000000000, "3600.000 s"},
-                 {~0ull, "18446744073.709 s"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_string_equal(LOCHI_TIME(cases[i].ns), cases[i].text);
-}
-
 static void expect_json(const char *string, const char *expected)
 {
     char text[128];
@@ -75,6 +57,18 @@ static void json_strings_are_valid_whatever_the_bytes(void **state)
     expect_json("\xf0\x80\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\"");
 }
 
+static void names_command_no_terminal(void **state)
+{
+    (void)state;
+    char text[64];
+    lochi_text out = lochi_text_begin(text, sizeof text);
+    lochi_text_write_name(&out, "\x1b[2J\xc3\xa9\xc2\x9b\xff\n");
+    assert_string_equal(text, "\\x1b[2J\xc3\xa9\\x9b?\\x0a");
+    out = lochi_text_begin(text, sizeof text);
+    lochi_text_write_json(&out, "\xc2\x9b\xc2\xa0");
+    assert_string_equal(text, "\"\\u009b\xc2\xa0\"");
+}
+
 /* The checker is no use if it lets everything through. */
 static void the_checker_of_json_refuses_what_is_none(void **state)
 {
@@ -92,8 +86,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_cut_at_every_length_and_its_length_told),
-        cmocka_unit_test(times_are_written_for_people),
         cmocka_unit_test(json_strings_are_valid_whatever_the_bytes),
+        cmocka_unit_test(names_command_no_terminal),
         cmocka_unit_test(the_checker_of_json_refuses_what_is_none),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* One turn of a wait: a pause, a yield, or a sleep. */
-#include "base/backoff.h"
-#include "base/cancel.h"
-#include "base/hint.h"
+#include "kit/backoff.h"
+#include "kit/cancel.h"
+#include "kit/hint.h"
 #include <sched.h>
 #include <time.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "array.h"
+#include "kit/array.h"
 #include <string.h>
 #include <sys/mman.h>
 
@@ -9,7 +9,7 @@
 
 /* --- arrays --- */
 
-bool lochi_insight_array_reserve(insight_array *array, size_t count, size_t bytes)
+bool lochi_array_reserve(lochi_array *array, size_t count, size_t bytes)
 {
     if (bytes && count > SIZE_MAX / 4 / bytes) return false;
     if (count * bytes <= array->capacity_bytes) return true;
@@ -24,23 +24,23 @@ bool lochi_insight_array_reserve(insight_array *array, size_t count, size_t byte
     return true;
 }
 
-bool lochi_insight_array_append(insight_array *array, const void *items, size_t count, size_t bytes)
+bool lochi_array_append(lochi_array *array, const void *items, size_t count, size_t bytes)
 {
-    if (!lochi_insight_array_reserve(array, array->count + count, bytes)) return false;
+    if (!lochi_array_reserve(array, array->count + count, bytes)) return false;
     if (count) memcpy((char *)array->data + array->count * bytes, items, count * bytes);
     array->count += count;
     return true;
 }
 
-void lochi_insight_array_free(insight_array *array)
+void lochi_array_free(lochi_array *array)
 {
     if (array->data) munmap(array->data, array->capacity_bytes);
-    *array = (insight_array){.data = NULL};
+    *array = (lochi_array){.data = NULL};
 }
 
 /* --- maps --- */
 
-static size_t map_start(const insight_map *map, uint64_t key)
+static size_t map_start(const lochi_table *map, uint64_t key)
 {
     uint64_t mixed = key * 0x9e3779b97f4a7c15u;
     mixed ^= mixed >> 29;
@@ -48,7 +48,7 @@ static size_t map_start(const insight_map *map, uint64_t key)
 }
 
 /* Returns the place of a key, or of the first place that may take it. */
-static size_t map_place(const insight_map *map, uint64_t key)
+static size_t map_place(const lochi_table *map, uint64_t key)
 {
     size_t removed = SIZE_MAX;
     for (size_t at = map_start(map, key);; at = (at + 1) & map->mask) {
@@ -67,16 +67,16 @@ static void *map_memory(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-static bool map_grow(insight_map *map)
+static bool map_grow(lochi_table *map)
 {
     size_t places = MAP_PLACES_MIN;
     while (places < 4 * (map->count + 1))
         places *= 2;
-    insight_map grown = {.mask = places - 1};
+    lochi_table grown = {.mask = places - 1};
     grown.keys = map_memory(places * sizeof *grown.keys);
     grown.values = map_memory(places * sizeof *grown.values);
     if (!grown.keys || !grown.values) {
-        lochi_insight_map_free(&grown);
+        lochi_table_free(&grown);
         return false;
     }
     for (size_t i = 0; map->mask && i <= map->mask; i++) {
@@ -86,19 +86,19 @@ static bool map_grow(insight_map *map)
         grown.values[at] = map->values[i];
     }
     grown.count = grown.used = map->count;
-    lochi_insight_map_free(map);
+    lochi_table_free(map);
     *map = grown;
     return true;
 }
 
-uint32_t lochi_insight_map_find(const insight_map *map, uint64_t key)
+uint32_t lochi_table_find(const lochi_table *map, uint64_t key)
 {
     if (!map->mask) return UINT32_MAX;
     const size_t at = map_place(map, key);
     return map->values[at] && map->values[at] != MAP_REMOVED ? map->values[at] - 1 : UINT32_MAX;
 }
 
-bool lochi_insight_map_set(insight_map *map, uint64_t key, uint32_t value)
+bool lochi_table_set(lochi_table *map, uint64_t key, uint32_t value)
 {
     if (2 * (map->used + 1) > map->mask && !map_grow(map)) return false;
     const size_t at = map_place(map, key);
@@ -109,7 +109,7 @@ bool lochi_insight_map_set(insight_map *map, uint64_t key, uint32_t value)
     return true;
 }
 
-uint32_t lochi_insight_map_remove(insight_map *map, uint64_t key)
+uint32_t lochi_table_remove(lochi_table *map, uint64_t key)
 {
     if (!map->mask) return UINT32_MAX;
     const size_t at = map_place(map, key);
@@ -120,9 +120,9 @@ uint32_t lochi_insight_map_remove(insight_map *map, uint64_t key)
     return value;
 }
 
-void lochi_insight_map_free(insight_map *map)
+void lochi_table_free(lochi_table *map)
 {
     if (map->keys) munmap(map->keys, (map->mask + 1) * sizeof *map->keys);
     if (map->values) munmap(map->values, (map->mask + 1) * sizeof *map->values);
-    *map = (insight_map){.keys = NULL};
+    *map = (lochi_table){.keys = NULL};
 }

@@ -4,7 +4,7 @@
 #ifndef LOCHI_SIZED_H
 #define LOCHI_SIZED_H
 
-#include "base/fail.h"
+#include "kit/fail.h"
 #include <stdbool.h>
 #include <string.h>
 

@@ -4,8 +4,10 @@
 #ifndef LOCHI_TEXT_H
 #define LOCHI_TEXT_H
 
+#include "kit/size.h"
 #include <loch/macros.h>
 #include <stddef.h>
+#include <stdio.h>
 
 typedef struct lochi_text {
     char *text;    /* may be NULL if `bytes` is 0 */
@@ -22,22 +24,11 @@ void lochi_text_write(lochi_text *out, const char *format, ...) LOCH_PRINTF(2, 3
  * NULL is the empty string. */
 void lochi_text_write_json(lochi_text *out, const char *string);
 
-/* Returns the length of the well-formed UTF-8 character at `at`; 0 if the bytes are not well formed. The final zero
- * has length 1. */
-int lochi_text_utf8_length(const char *at);
+/* Writes the same to a file. */
+void lochi_text_put_json(FILE *file, const char *string);
 
-/* The text of a number of bytes for people: "64 MiB", "1.5 GiB", "700 B". */
-typedef struct lochi_size {
-    char text[16];
-} lochi_size;
-lochi_size lochi_size_of(unsigned long long bytes);
-#define LOCHI_SIZE(bytes) (lochi_size_of(bytes).text) /* valid until the end of the full expression */
-
-/* The text of a time for people, rounded down: "1.250 s", "12.000 ms", "3.141 us", "700 ns". */
-typedef struct lochi_time {
-    char text[32];
-} lochi_time;
-lochi_time lochi_time_of(unsigned long long ns);
-#define LOCHI_TIME(ns) (lochi_time_of(ns).text) /* valid until the end of the full expression */
+/* Writes a name that comes from a file or another process. Control characters become "\x1b", so that no name can
+ * command the reader's terminal or forge lines; bytes that are not UTF-8 become question marks. */
+void lochi_text_write_name(lochi_text *out, const char *name);
 
 #endif
