@@ -257,7 +257,10 @@ class block
 
 /** Returns how long the request may still wait that the calling pressure function runs for, in nanoseconds; UINT64_MAX
  *  without a timeout. */
-inline std::uint64_t pressure_left_ns() noexcept { return loch_pressure_get_left_ns(); }
+inline std::uint64_t pressure_left_ns() noexcept
+{
+    return loch_pressure_get_left_ns();
+}
 
 /** A pressure function of an allocator, in force as long as this object: `function(loch_allocator *, size_t bytes)`
  *  returns the number of bytes that it freed. It must not throw. Not moved: the allocator knows its address. */
