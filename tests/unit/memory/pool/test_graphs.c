@@ -4,6 +4,8 @@
 #include "pool_fixture.h"
 #include "worker.h"
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 #define MIB TEST_MIB
 #define KIB TEST_KIB
@@ -522,7 +524,7 @@ typedef struct worker {
     loch_allocator *pool;
     loch_stream *stream;
     atomic_bool *is_over;
-    uint64_t done;
+    atomic_size_t done;
     char failure[300];
 } worker;
 
@@ -530,13 +532,13 @@ typedef struct worker {
 static void work(worker *w)
 {
     test_random random = {(uintptr_t)w};
-    while (!atomic_load(w->is_over) || w->done < 100) {
+    while (!atomic_load(w->is_over) || atomic_load(&w->done) < 100) {
         const size_t bytes = sizes[test_random_below(&random, SIZES)];
         void *block = NULL;
         TRY(pool_try_alloc(w->pool, bytes, 0, w->stream, &block));
         TRY(loch_fill_on(block, bytes, "w", 1, w->stream));
         TRY(loch_free(w->pool, block));
-        w->done++;
+        atomic_fetch_add(&w->done, 1);
     }
 }
 
@@ -562,6 +564,9 @@ static void threads_work_beside_captures(void **state)
     }
     size_t reserved = 0;
     for (int i = 0; i < 30; i++) {
+        for (size_t t = 0; i == 5 && t < 3; t++) /* threads that begin late would take memory after the look */
+            while (atomic_load(&workers[t].done) < 50 && !workers[t].failure[0])
+                sched_yield();
         char *blocks[SIZES];
         capture_begin(it.a);
         run_step(&it, it.a, blocks);
