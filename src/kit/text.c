@@ -36,8 +36,10 @@ void lochi_text_put_json(FILE *file, const char *string)
 {
     char piece[LOCHI_JSON_PIECE];
     putc_unlocked('"', file);
-    for (const char *at = string ? string : ""; *at;)
-        fwrite(piece, 1, lochi_json_escape(&at, piece), file);
+    for (const char *at = string ? string : ""; *at;) {
+        const size_t length = lochi_json_escape(&at, piece);
+        fwrite(piece, 1, length, file);
+    }
     putc_unlocked('"', file);
 }
 
