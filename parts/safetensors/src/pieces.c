@@ -262,6 +262,7 @@ loch_status lochi_safetensors_pieces_load(safetensors_target *targets, size_t co
         targets[i].start = p.bytes;
         p.bytes += targets[i].bytes;
     }
+    if (!p.bytes) return LOCH_OK;
     const size_t page = 4096, share = (p.bytes / PIECES_SHARE + page - 1) / page * page;
     const size_t wanted = share < PIECES_MIN ? PIECES_MIN : pieces_min(share, PIECES_MAX);
     p.piece_bytes = pieces_min(wanted, p.bytes);
