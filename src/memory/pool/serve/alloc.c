@@ -79,7 +79,8 @@ static __attribute__((noinline)) pool_block *alloc_fit_nest(lochi_pool *pool, co
     if (block || *status != LOCH_OK) return block;
     const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0, 0};
     const loch_error saved = lochi_error_save();
-    const pool_block *fit = pool->is_exact ? lochi_pool_bins_fit(pool, &want->lane->bins, POOL_NEST, POOL_PAGE, false) : NULL;
+    const pool_block *fit =
+        pool->is_exact ? lochi_pool_bins_fit(pool, &want->lane->bins, POOL_NEST, POOL_PAGE, false) : NULL;
     if (fit) block = alloc_improve(pool, &nest, fit, status);
     if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, &nest, POOL_TO_NEW_MEMORY, status);
     if (!block) {
