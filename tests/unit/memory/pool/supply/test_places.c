@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Where pools with a source place blocks: processes that make equal requests find equal places (number of the segment
- * and offset in it), although their sources return segments at different addresses. Ranks of a collective rely on it. */
+ * and offset in it), although their sources return segments at different addresses. Collectives rely on it. */
 #include "pool_fixture.h"
 
 #include <pthread.h>
