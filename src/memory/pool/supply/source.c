@@ -72,7 +72,7 @@ static pool_handle *source_give(pool_handle *segments, pool_handle *refused, boo
     while (segments) {
         pool_handle *segment = segments;
         segments = segment->next;
-        const loch_status status = loch_allocator_free(segment->source, segment->raw);
+        const loch_status status = loch_free(segment->source, segment->raw);
         if (!lochi_is_freed(status)) {
             if (is_told)
                 LOCHI_LOG(ERROR, "allocator \"%s\" does not take a segment of %s back: %s",
@@ -153,6 +153,7 @@ loch_status lochi_pool_enter_fetched(lochi_pool *pool, pool_handle *segment, loc
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;
     if (!pool->is_related) LOCH_TRY_RETURN(lochi_pool_check_limit(pool, segment->raw_bytes));
+    segment->age = pool->source.fetched;
     const bool is_ordered = loch_allocator_get_traits(pool->options.source) & LOCH_TRAIT_STREAM_ORDERED;
     LOCH_TRY_RETURN(lochi_pool_enter_segment(pool, segment, lane, is_ordered ? lane->epoch : 0));
     if (is_ordered) lochi_pool_mark(pool, lane); /* other streams use it after this event */
