@@ -165,10 +165,12 @@ typedef struct process_need {
     const lochi_pool *full; /* NULL: the device is short */
 } process_need;
 
-/* Tells whether a pool can give memory back. One whose driver call the thread is inside of cannot. */
+/* Tells whether a pool can give memory back. One whose driver call the thread is inside of cannot. One for which the
+ * thread fetches a segment gives back by itself what it has, and gets it again if the request fails. */
 static bool process_can_help(const process_need *need, const lochi_pool *other)
 {
     if (other == need->asker || other->range || lochi_lock_is_mine(&other->supply)) return false;
+    if (lochi_pool_is_fetching(other)) return false;
     if (need->full) return lochi_family_is_below(other, need->full);
     return other->device == need->device && other->kind == need->kind;
 }

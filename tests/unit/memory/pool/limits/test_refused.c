@@ -12,7 +12,7 @@
 
 /* --- kinds of pools --- */
 
-typedef enum kind { PLAIN, QUOTA, QUOTA_OF_PARENT, RANGE, LIMITED, SOURCE } kind;
+typedef enum kind { PLAIN, QUOTA, QUOTA_OF_PARENT, RANGE, LIMITED, SOURCE, SOURCE_POOL } kind;
 
 typedef struct ground {
     const char *name, *device;
@@ -39,6 +39,8 @@ static const ground grounds[] = {
     {"a range", SIM, RANGE, {.limit_bytes = HALF}},
     {"a limit wrapper", SIM, LIMITED, {.limit_bytes = HALF}},
     {"a source", SIM, SOURCE, {.limit_bytes = HALF}},
+    {"a pool as source", SIM, SOURCE_POOL, {.limit_bytes = HALF}},
+    {"a pool of the cpu as source", "cpu", SOURCE_POOL, {.limit_bytes = HALF}},
 };
 #define GROUNDS (sizeof grounds / sizeof *grounds)
 
@@ -94,6 +96,11 @@ static void subject_make(subject *it, const ground *on)
         CHECK_OK(loch_direct_create(it->device, "source", NULL, &it->below));
         options.source = it->below;
         it->tested = pool_make(it->device, &options);
+        break;
+    case SOURCE_POOL:
+        it->below = pool_make(it->device, &options);
+        plain.source = it->below;
+        it->tested = pool_make(it->device, &plain);
         break;
     }
     it->ceiling = options.limit_bytes ? options.limit_bytes : total_of(on);
@@ -273,6 +280,27 @@ static void a_limit_below_a_granule_refuses_all_at_once(void **state)
     loch_allocator_release(pools[0]);
     loch_allocator_release(child);
     pool_end_sim(parent, device);
+}
+
+/* The host overcommits its memory, so a pool of segments can hold more than the host has. */
+static void a_pool_that_holds_more_than_there_is_refuses_at_once(void **state)
+{
+    (void)state;
+    const ground cpu = {"cpu", "cpu", PLAIN, {.preset = LOCH_POOL_NO_SPLIT}};
+    const size_t part = total_of(&cpu) / 4 * 3;
+    subject it = subject_open(&cpu);
+    subject_make(&it, &cpu);
+    void *blocks[2] = {NULL}, *none;
+    for (size_t i = 0; i < 2; i++)
+        if (pool_try_alloc(it.tested, part, 0, NULL, &blocks[i]) != LOCH_OK) break; /* a host that is strict */
+    for (size_t i = 0; i < 2; i++)
+        CHECK_OK(loch_free(it.tested, blocks[i]));
+    const figures before = subject_read(&it);
+    CHECK_FAILS(loch_alloc(it.tested, it.ceiling + MIB, &none), DEVICE_MEMORY);
+    assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_NONE);
+    figures after = subject_read(&it);
+    expect_equal("cpu", it.ceiling + MIB, &before, &after);
+    subject_close(&it);
 }
 
 /* A limit wrapper that is full now does not hide that a limit below it can never be kept. */
@@ -787,6 +815,28 @@ static void a_family_keeps_what_cannot_help(void **state)
     pool_end_sim(top, device);
 }
 
+/* A pool on a source asks it for larger segments than a request needs. Other pools give nothing back for that. */
+static void larger_segments_take_nothing_from_other_pools(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(SIM);
+    loch_allocator *source = pool_make(device, NULL), *other = pool_make(device, NULL);
+    const loch_pool_options options = {.size = sizeof options, .source = source, .handle_bytes = 32 * MIB};
+    loch_allocator *pool = pool_make(device, &options);
+    void *idle = pool_alloc(other, 40 * MIB);
+    CHECK_OK(loch_free(other, idle));
+    const size_t held = pool_info(other).reserved_bytes;
+    void *block = pool_alloc(pool, 2 * MIB), *large;
+    assert_int_equal(pool_info(other).reserved_bytes, held);
+    CHECK_OK(loch_alloc(pool, 40 * MIB, &large)); /* needed: they do */
+    assert_true(pool_info(other).reserved_bytes < held);
+    CHECK_OK(loch_free(pool, large));
+    CHECK_OK(loch_free(pool, block));
+    loch_allocator_release(pool);
+    loch_allocator_release(other);
+    pool_end_sim(source, device);
+}
+
 /* What threads cache is counted too: it can be given back. */
 static void other_pools_give_what_their_threads_cache(void **state)
 {
@@ -807,6 +857,7 @@ int main(void)
         POOL_TEST(a_request_that_can_never_fit_changes_nothing),
         POOL_TEST(a_growth_that_can_never_fit_changes_nothing),
         POOL_TEST(a_limit_below_a_granule_refuses_all_at_once),
+        POOL_TEST(a_pool_that_holds_more_than_there_is_refuses_at_once),
         POOL_TEST(a_full_limit_does_not_hide_a_lower_one_below),
         POOL_TEST(a_request_that_does_not_fit_now_takes_and_costs_no_memory),
         POOL_TEST(blocks_beside_a_refused_one_hold_their_own_memory_alone),
@@ -821,6 +872,7 @@ int main(void)
         POOL_TEST(other_pools_keep_what_cannot_help),
         POOL_TEST(a_family_without_a_limit_is_short_of_the_device),
         POOL_TEST(a_family_keeps_what_cannot_help),
+        POOL_TEST(larger_segments_take_nothing_from_other_pools),
         POOL_TEST(other_pools_give_what_their_threads_cache),
     };
     return cmocka_run_group_tests_name("refused requests", tests, NULL, NULL);
