@@ -4,6 +4,7 @@
 BUILD ?= build
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
+TORCH ?= torch
 
 # CMake's own make, where there is no Ninja, must not inherit this one's flags.
 CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
@@ -114,13 +115,16 @@ ptx-check: ## checks that these texts are what the compiler makes
 	@scripts/ptx --check
 
 torch-test: ## the shim and the exchange with a real PyTorch, without a GPU; installs 5 GB into the cache the first time
-	@scripts/setup build torch
+	@scripts/setup build $(TORCH)
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
-	@LOCH_WERROR=1 JOBS=$(JOBS) scripts/build-torch-shim $(CACHE)/torch/bin/python $(BUILD)/lib
-	@tests/torch/run $(BUILD) $(CACHE)/torch/bin/python
-	@for file in tests/python/test_torch*.py; do LOCH_PYTHON=$(CACHE)/torch/bin/python tests/python/run $(BUILD) $$file || exit 1; done
-	@LOCH_PYTHON=$(CACHE)/torch/bin/python tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch_viz.py
+	@LOCH_WERROR=1 JOBS=$(JOBS) scripts/build-torch-shim $(CACHE)/$(TORCH)/bin/python $(BUILD)/lib
+	@tests/torch/run $(BUILD) $(CACHE)/$(TORCH)/bin/python
+	@for file in tests/python/test_torch*.py; do LOCH_PYTHON=$(CACHE)/$(TORCH)/bin/python tests/python/run $(BUILD) $$file || exit 1; done
+	@LOCH_PYTHON=$(CACHE)/$(TORCH)/bin/python tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch_viz.py
+
+torch-newest: ## what torch-test does, with the newest PyTorch of PyPI instead of the oldest one that has a shim
+	@$(MAKE) torch-test TORCH=torch-newest
 
 torch-shims: ## the shims for all versions of PyTorch, into build/lib; downloads 2 GB the first time
 	@scripts/setup build torch torch-headers
