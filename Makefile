@@ -168,7 +168,7 @@ bench-embedder: ## apps/embedder and ONNX Runtime on the CPU, in turns; installs
 	@$(CACHE)/embedder-bench/bin/python bench/embedder/cpu.py $(BUILD)/bench/embedder $(CACHE)/embedder
 
 deb: ## the Debian packages, into dist/
-	@scripts/setup build deb
+	@$(if $(filter deb,$(MAKECMDGOALS)),LOCH_SETUP_ASK=1) scripts/setup build deb
 	@scripts/deb $(BUILD) dist $(JOBS)
 
 deb-test: deb ## the Debian packages: lintian, their contents, and programs that are built with them
