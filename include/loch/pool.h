@@ -227,6 +227,9 @@ typedef struct loch_memory_piece {
     uint64_t id;
     void *range_address; /**< address of the range around the piece */
     size_t range_bytes;  /**< size of the range in bytes */
+    /** In a pool with a source: how many segments the source gave the pool before this one; else 0. Such a pool places
+     *  blocks in the order of its segments: processes that make equal requests see equal numbers and offsets. */
+    uint64_t range_number;
 } loch_memory_piece;
 
 /** Receives one piece of memory. Called without locks: it may use the pool in any way. A return value other than

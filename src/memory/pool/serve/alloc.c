@@ -29,7 +29,7 @@
 /* Finds a free block that can be handed out uncut (preset LOCH_POOL_WHOLE_BLOCKS). Returns NULL for none. */
 static pool_block *alloc_fit_whole(lochi_pool *pool, const pool_want *want)
 {
-    pool_block *block = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, true);
+    pool_block *block = lochi_pool_bins_fit(pool, &want->lane->bins, want->bytes, want->alignment, true);
     if (!block || -block->start & (want->alignment - 1)) return NULL;
     if (!lochi_pool_is_near(block, want->bytes)) return NULL;
     lochi_pool_bins_remove(&want->lane->bins, block);
@@ -50,10 +50,10 @@ static pool_block *alloc_improve(lochi_pool *pool, const pool_want *want, const 
  * become free, and fit better. */
 static pool_block *alloc_find_fit(lochi_pool *pool, const pool_want *want)
 {
-    pool_block *fit = lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, false);
+    pool_block *fit = lochi_pool_bins_fit(pool, &want->lane->bins, want->bytes, want->alignment, false);
     if (LOCHI_LIKELY(!fit || !pool->is_exact || !pool->waiting)) return fit;
     if (fit->bytes - want->bytes < want->bytes / ALLOC_NEAR_PART || !lochi_pool_collect(pool)) return fit;
-    return lochi_pool_bins_fit(&want->lane->bins, want->bytes, want->alignment, false);
+    return lochi_pool_bins_fit(pool, &want->lane->bins, want->bytes, want->alignment, false);
 }
 
 /* Remaps memory for a request that no free block fits, or only `fit`, which costs more. If none fits, merges the blocks
@@ -79,7 +79,8 @@ static __attribute__((noinline)) pool_block *alloc_fit_nest(lochi_pool *pool, co
     if (block || *status != LOCH_OK) return block;
     const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0, 0};
     const loch_error saved = lochi_error_save();
-    const pool_block *fit = pool->is_exact ? lochi_pool_bins_fit(&want->lane->bins, POOL_NEST, POOL_PAGE, false) : NULL;
+    const pool_block *fit =
+        pool->is_exact ? lochi_pool_bins_fit(pool, &want->lane->bins, POOL_NEST, POOL_PAGE, false) : NULL;
     if (fit) block = alloc_improve(pool, &nest, fit, status);
     if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, &nest, POOL_TO_NEW_MEMORY, status);
     if (!block) {

@@ -132,6 +132,7 @@ loch_status lochi_pool_enter_fetched(lochi_pool *pool, pool_handle *segment, loc
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;
     if (!pool->is_related) LOCH_TRY_RETURN(lochi_pool_check_limit(pool, segment->raw_bytes));
+    segment->age = pool->source.fetched;
     const bool is_ordered = loch_allocator_get_traits(pool->options.source) & LOCH_TRAIT_STREAM_ORDERED;
     LOCH_TRY_RETURN(lochi_pool_enter_segment(pool, segment, lane, is_ordered ? lane->epoch : 0));
     if (is_ordered) lochi_pool_mark(pool, lane); /* other streams use it after this event */
