@@ -215,10 +215,10 @@ bench-check: ## which figures of docs/benchmarks.md no longer hold; QUICK=1, WIT
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/bench-report $(BUILD) --check $(if $(QUICK),--quick) $(if $(WITH),--with $(WITH)) $(if $(TRACES),--traces $(TRACES))
 
-bench-gpu: ## Loch beside PyTorch's allocators, cudaMallocAsync and RMM on a GPU: build/bench-gpu.md, README.md, docs/benchmarks.md; ONLY=program,..., ROUNDS=3, QUICK=1
+bench-gpu: ## Loch beside PyTorch's allocators, cudaMallocAsync and RMM on a GPU: build/bench-gpu.md, README.md, docs/benchmarks.md; ONLY=program,..., ROUNDS=3, QUICK=1, UNTIL=seconds, RESUME=1
 	@scripts/setup build
 	@scripts/bench-gpu $(BUILD) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) \
-	    $(if $(ONLY)$(QUICK),,--readme README.md)
+	    $(if $(UNTIL),--until $(UNTIL)) $(if $(RESUME),--resume) $(if $(ONLY)$(QUICK),,--readme README.md)
 
 docs: ## the documentation as a site, guides and reference with one search, into build/docs/html
 	@scripts/setup docs

@@ -8,6 +8,7 @@
 #include "base/logging.h"
 #include "device/cuda/cuda.h"
 #include "device/device.h"
+#include "engine/cublas.h"
 #include "engine/library.h"
 
 struct loch_cublas {
@@ -43,7 +44,7 @@ loch_status loch_cublas_create(loch_device *device, loch_stream *stream, loch_cu
     cublas->device = loch_device_retain(device);
     loch_status status;
     LOCH_TRY(cublas_make(cublas), fail);
-    LOCH_TRY(loch_cublas_set_stream(cublas, stream), fail);
+    LOCH_TRY(lochi_cublas_set_stream(cublas, stream), fail);
     *out = cublas;
     return LOCH_OK;
 fail:;
@@ -53,7 +54,7 @@ fail:;
     return status;
 }
 
-loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream)
+loch_status lochi_cublas_set_stream(loch_cublas *cublas, loch_stream *stream)
 {
     LOCHI_NOT_CANCELLED;
     if (!cublas) return LOCH_FAIL(INVALID, "the cuBLAS handle is NULL");

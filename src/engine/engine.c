@@ -15,6 +15,7 @@
 #include "engine/engine_limits.h"
 #include "engine/engine_lock.h"
 #include "engine/engine_workers.h"
+#include "engine/nccl.h"
 #include "memory/pool/pool.h"
 #include <limits.h>
 #include <loch/buffer.h>
@@ -208,7 +209,7 @@ static void engine_destroy(loch_engine *engine)
     loch_timeline_destroy(engine->timeline);
     for (unsigned i = 0; i < engine->count; i++)
         loch_stream_pool_destroy(engine->seats[i].streams);
-    loch_nccl_destroy(engine->nccl);
+    lochi_nccl_destroy(engine->nccl);
     for (unsigned i = 0; i < engine->count; i++) {
         loch_allocator_release(engine->seats[i].allocator);
         loch_device_release(engine->seats[i].device);
@@ -370,7 +371,7 @@ static loch_status engine_make_nccl(loch_engine *engine)
     if (!devices) return LOCH_FAIL(HOST_MEMORY, "no host memory for a list of %u devices", engine->count);
     for (unsigned i = 0; i < engine->count; i++)
         devices[i] = engine->seats[i].device;
-    const loch_status status = loch_nccl_create(devices, engine->count, &engine->nccl);
+    const loch_status status = lochi_nccl_create(devices, engine->count, &engine->nccl);
     lochi_free(devices);
     return status;
 }

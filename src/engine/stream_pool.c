@@ -13,7 +13,7 @@
 #include "base/heap.h"
 #include "kit/sized.h"
 #include "device/device.h"
-#include <loch/stream_pool.h>
+#include "engine/stream_pool.h"
 
 #define STREAM_POOL_STREAMS 16
 #define STREAM_POOL_EVENTS 64
@@ -306,7 +306,7 @@ loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream
                : LOCH_FAIL(FOREIGN, "the stream was not taken from this pool of streams");
 }
 
-loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind, loch_event **out)
+loch_status lochi_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind, loch_event **out)
 {
     if (out) *out = NULL;
     if (!pool || !out) return LOCH_FAIL(INVALID, "taking an event needs a pool of streams and an out pointer");
@@ -324,7 +324,7 @@ loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_ki
     return LOCH_OK;
 }
 
-void loch_stream_pool_release_event(loch_stream_pool *pool, loch_event *event)
+void lochi_stream_pool_release_event(loch_stream_pool *pool, loch_event *event)
 {
     if (pool && event) (void)shelf_give(pool, &pool->events[event->kind], &event->kept);
 }

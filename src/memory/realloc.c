@@ -188,7 +188,7 @@ static loch_status realloc_move_plain(loch_allocator *allocator, void *address, 
     void *moved;
     LOCH_TRY_RETURN(loch_allocator_alloc(allocator, request, &moved));
     memcpy(moved, address, before < request->bytes ? before : request->bytes);
-    const loch_status status = loch_allocator_free(allocator, address);
+    const loch_status status = loch_free(allocator, address);
     if (status == LOCH_OK)
         *out = moved;
     else /* another thread has freed it */

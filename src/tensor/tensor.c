@@ -56,17 +56,6 @@ loch_status loch_tensor_create_in(loch_buffer *buffer, size_t offset_bytes, loch
     return lochi_tensor_make(buffer, offset_bytes, &layout, out);
 }
 
-loch_status loch_tensor_bind(loch_tensor *tensor, loch_buffer *buffer, size_t offset_bytes)
-{
-    if (!tensor || !buffer) return LOCH_FAIL(INVALID, "binding needs a tensor and a buffer");
-    LOCH_TRY_RETURN(tensor_check_fit(buffer, offset_bytes, &tensor->layout));
-    loch_buffer *old = tensor->buffer;
-    tensor->buffer = loch_buffer_retain(buffer);
-    tensor->offset = tensor->layout.elements ? offset_bytes : 0;
-    loch_buffer_release(old);
-    return LOCH_OK;
-}
-
 /* --- with new memory --- */
 
 loch_status lochi_tensor_read_options(const loch_tensor_options *given, loch_tensor_options *out)
@@ -253,7 +242,7 @@ const char *loch_tensor_get_name(const loch_tensor *tensor)
     return tensor ? tensor->name : "";
 }
 
-loch_status loch_tensor_set_name(loch_tensor *tensor, const char *name)
+loch_status lochi_tensor_set_name(loch_tensor *tensor, const char *name)
 {
     if (!tensor) return LOCH_FAIL(INVALID, "the tensor to name is NULL");
     const size_t length = name ? strlen(name) : 0;

@@ -96,11 +96,6 @@ void loch_safetensors_close(loch_safetensors *file)
 
 /* --- contents --- */
 
-size_t loch_safetensors_count(const loch_safetensors *file)
-{
-    return file ? file->count : 0;
-}
-
 static loch_safetensors_info model_describe(const safetensors_entry *entry)
 {
     return (loch_safetensors_info){.size = sizeof(loch_safetensors_info),

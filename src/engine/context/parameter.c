@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "engine/context/memory.h"
+#include "engine/context/parameter.h"
 #include "engine/context/seat.h"
 #include "engine/context/thread.h"
 #include "tensor/tensor.h"
@@ -419,9 +420,9 @@ const char *loch_parameter_get_name(const loch_parameter *parameter)
     return parameter ? parameter->name : "";
 }
 
-int loch_parameter_is_loaded(const loch_parameter *parameter)
+bool lochi_parameter_is_loaded(const loch_parameter *parameter)
 {
-    return parameter && atomic_load_explicit(&parameter->is_loaded, memory_order_acquire);
+    return atomic_load_explicit(&parameter->is_loaded, memory_order_acquire);
 }
 
 loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_seat seat, loch_tensor **out)
@@ -436,7 +437,7 @@ loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_
                           parameter->layout.shape[parameter->cut_axis];
     if (!place || is_empty)
         return LOCH_FAIL(NOT_FOUND, "the parameter \"%.64s\" has no part on seat %u", parameter->name, seat.number);
-    if (!loch_parameter_is_loaded(parameter))
+    if (!lochi_parameter_is_loaded(parameter))
         return LOCH_FAIL(BUSY, "the parameter \"%.64s\" is not completely loaded", parameter->name);
     *out = loch_tensor_retain(place->tensor);
     return LOCH_OK;

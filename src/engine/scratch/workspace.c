@@ -74,28 +74,3 @@ loch_status loch_workspace_acquire(loch_workspace *workspace, size_t bytes, loch
     loch_buffer_release(larger);
     return LOCH_OK;
 }
-
-size_t loch_workspace_get_bytes(loch_workspace *workspace)
-{
-    if (!workspace) return 0;
-    lochi_lock_take(&workspace->lock);
-    const size_t bytes = workspace->buffer ? loch_buffer_get_bytes(workspace->buffer) : 0;
-    lochi_lock_drop(&workspace->lock);
-    return bytes;
-}
-
-loch_status loch_workspace_trim(loch_workspace *workspace, size_t keep_bytes)
-{
-    if (!workspace) return LOCH_FAIL(INVALID, "the workspace to trim is NULL");
-    loch_buffer *old = NULL, *smaller;
-    lochi_lock_take(&workspace->lock);
-    if (workspace->buffer && loch_buffer_get_bytes(workspace->buffer) > keep_bytes)
-        old = loch_buffer_take(&workspace->buffer);
-    lochi_lock_drop(&workspace->lock);
-    if (!old) return LOCH_OK;
-    loch_buffer_release(old); /* released first: a trim must not need more memory than before */
-    if (!keep_bytes) return LOCH_OK;
-    LOCH_TRY_RETURN(loch_workspace_acquire(workspace, keep_bytes, &smaller));
-    loch_buffer_release(smaller);
-    return LOCH_OK;
-}

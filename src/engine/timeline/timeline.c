@@ -125,11 +125,6 @@ void loch_timeline_set_level(loch_timeline *timeline, int level)
     if (timeline) atomic_store_explicit(&timeline->level, level, memory_order_relaxed);
 }
 
-int loch_timeline_get_level(const loch_timeline *timeline)
-{
-    return timeline ? atomic_load_explicit(&timeline->level, memory_order_relaxed) : -1;
-}
-
 /* --- the calling thread's track --- */
 
 static timeline_track *track_create(loch_timeline *timeline)
@@ -396,18 +391,6 @@ static timeline_record *span_find(const timeline_track *track, uint64_t number)
     while (record && record->number > number) /* inner spans have larger numbers */
         record = record->outer;
     return record && record->number == number ? record : NULL;
-}
-
-void loch_span_add(loch_span *span, double flops, uint64_t bytes)
-{
-    if (!span || !span->timeline) return;
-    timeline_track *track = track_find(span->timeline);
-    timeline_record *record = track ? span_find(track, span->number) : NULL;
-    if (!record) return;
-    lochi_track_lock(track);
-    record->flops += flops;
-    record->bytes += bytes;
-    lochi_track_unlock(track);
 }
 
 /* Ends the innermost open span. */

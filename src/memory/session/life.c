@@ -202,7 +202,7 @@ loch_status loch_session_end(loch_session *session, loch_stream *stream, size_t 
         void *address = (void *)block->node.key;
         const size_t freed = block->bytes;
         const loch_status status =
-            stream ? loch_allocator_free_on(block->owner, address, stream) : loch_allocator_free(block->owner, address);
+            stream ? loch_allocator_free_on(block->owner, address, stream) : loch_free(block->owner, address);
         if (status != LOCH_OK && first == LOCH_OK) {
             first = status;
             error = lochi_error_save();

@@ -196,7 +196,7 @@ static loch_status npy_wrap(npy_source *source, void *address, size_t bytes, loc
     }
     loch_status status = lochi_tensor_make(buffer, 0, &source->layout, out);
     loch_buffer_release(buffer);
-    if (status == LOCH_OK) status = loch_tensor_set_name(*out, source->memory.name);
+    if (status == LOCH_OK) status = lochi_tensor_set_name(*out, source->memory.name);
     return status;
 }
 
@@ -306,7 +306,7 @@ static loch_status npy_turn_axes(npy_source *source, loch_tensor **tensor)
     LOCH_TRY_RETURN(loch_tensor_permute(*tensor, dimensions, axes, &turned));
     loch_tensor_release(*tensor);
     *tensor = turned;
-    return loch_tensor_set_name(turned, source->memory.name);
+    return lochi_tensor_set_name(turned, source->memory.name);
 }
 
 static loch_status npy_load_open(npy_source *source, loch_tensor **out)

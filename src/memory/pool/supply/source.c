@@ -51,7 +51,7 @@ static pool_handle *source_give(pool_handle *segments, pool_handle *refused, boo
     while (segments) {
         pool_handle *segment = segments;
         segments = segment->next;
-        const loch_status status = loch_allocator_free(segment->source, segment->raw);
+        const loch_status status = loch_free(segment->source, segment->raw);
         if (!lochi_is_freed(status)) {
             if (is_told)
                 LOCHI_LOG(ERROR, "allocator \"%s\" does not take a segment of %s back: %s",

@@ -729,6 +729,64 @@ static void a_family_without_a_limit_is_short_of_the_device(void **state)
     pool_end_sim(parent, device);
 }
 
+/* Asks `from` for more than the pools of its family can give back, and expects that all of them keep what they have
+ * idle. */
+static void ask_family_in_vain(loch_allocator *const family[4], loch_allocator *from, const char *owner)
+{
+    loch_request request = {.size = sizeof request, .bytes = 32 * MIB};
+    size_t before[4];
+    void *none, *grown;
+    for (size_t i = 0; i < 4; i++)
+        before[i] = pool_info(family[i]).reserved_bytes;
+    for (size_t tries = 0; tries < 3; tries++) {
+        if (tries == 2) {
+            const loch_request empty = {.size = sizeof empty};
+            CHECK_OK(loch_pool_alloc_growable(from, 64 * MIB, &empty, &grown));
+            CHECK_FAILS(loch_pool_resize_growable(from, grown, request.bytes), LIMIT);
+            CHECK_OK(loch_free(from, grown));
+        } else {
+            CHECK_FAILS(loch_allocator_alloc(from, &request, &none), LIMIT);
+        }
+        assert_string_equal(loch_error_get()->owner, owner);
+        for (size_t i = 0; i < 4; i++)
+            assert_int_equal(pool_info(family[i]).reserved_bytes, before[i]);
+        request.timeout_ns = 30000000;
+    }
+}
+
+static void a_family_keeps_what_cannot_help(void **state)
+{
+    (void)state;
+    const loch_pool_options limited = {.size = sizeof limited, .limit_bytes = 56 * MIB};
+    loch_device *device = sim_open("sim:256MiB,granule=64KiB");
+    loch_allocator *top = pool_make(device, &limited), *a = child_quota(top, 0, 0), *b = child_quota(top, 0, 40 * MIB);
+    loch_allocator *c = child_quota(b, 0, 0), *const family[] = {top, a, b, c};
+    void *live[] = {pool_alloc(a, 24 * MIB), pool_alloc(b, 12 * MIB), pool_alloc(top, 2 * MIB)}, *idle, *block;
+    const size_t sizes[] = {2 * MIB, 8 * MIB, 3 * MIB, 2 * MIB};
+    for (size_t i = 0; i < 4; i++) {
+        idle = pool_alloc(family[i], sizes[i]);
+        CHECK_OK(loch_free(family[i], idle));
+    }
+    /* 38 MiB are live, and 14 idle beside 32 MiB for "c", which has 2 of its own: the nearest limit refuses it, and the
+     * topmost one too. */
+    ask_family_in_vain(family, c, loch_allocator_get_name(b));
+    ask_family_in_vain(family, a, loch_allocator_get_name(top));
+    const size_t held = pool_info(a).reserved_bytes;
+    const loch_child_options child = {.size = sizeof child, .minimum_bytes = 20 * MIB};
+    CHECK_FAILS(loch_pool_create_child(top, "much", &child, &(loch_allocator *){NULL}), LIMIT);
+    assert_int_equal(pool_info(a).reserved_bytes, held);
+    CHECK_OK(loch_alloc(c, 16 * MIB, &block)); /* what the others have idle is enough for that */
+    assert_true(pool_info(a).reserved_bytes < held);
+    CHECK_OK(loch_free(c, block));
+    CHECK_OK(loch_free(a, live[0]));
+    CHECK_OK(loch_free(b, live[1]));
+    CHECK_OK(loch_free(top, live[2]));
+    loch_allocator_release(c);
+    loch_allocator_release(b);
+    loch_allocator_release(a);
+    pool_end_sim(top, device);
+}
+
 /* What threads cache is counted too: it can be given back. */
 static void other_pools_give_what_their_threads_cache(void **state)
 {
@@ -762,6 +820,7 @@ int main(void)
         POOL_TEST(an_option_sets_the_headroom),
         POOL_TEST(other_pools_keep_what_cannot_help),
         POOL_TEST(a_family_without_a_limit_is_short_of_the_device),
+        POOL_TEST(a_family_keeps_what_cannot_help),
         POOL_TEST(other_pools_give_what_their_threads_cache),
     };
     return cmocka_run_group_tests_name("refused requests", tests, NULL, NULL);
