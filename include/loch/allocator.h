@@ -255,10 +255,11 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_measurements(loch_allocato
 
 /** Frees memory when an allocation has failed. Returns the number of bytes freed, or an estimate; 0 means that it can
  *  free no more. It is called again while it frees something and the request does not fit yet, so it may evict one
- *  entry at a time. Called without locks, on the thread whose allocation failed; loch_error_get has the failure. It
- *  may free blocks of any allocator: what it frees on its thread counts wherever it was, and so does memory of the
- *  device that it frees by other means. It must not allocate from `allocator`. If it returns 0, it may set the sentence
- *  of the failure by loch_error_set with the same status; calls that fail inside it do not change the failure.
+ *  entry at a time. If other threads take all that it frees, it is called until the request's time is over, and 65,536
+ *  times at most. Called without locks, on the thread whose allocation failed; loch_error_get has the failure. It may
+ *  free blocks of any allocator: what it frees on its thread counts wherever it was, and so does memory of the device
+ *  that it frees by other means. It must not allocate from `allocator`. If it returns 0, it may set the sentence of the
+ *  failure by loch_error_set with the same status; calls that fail inside it do not change the failure.
  *  @param bytes  size of the request */
 typedef size_t loch_pressure_function(loch_allocator *allocator, size_t bytes, void *user);
 
