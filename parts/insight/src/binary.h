@@ -146,7 +146,7 @@ typedef struct binary_names {
     lochi_table frames;                 /* return address -> offset of its text */
     insight_symbols *symbols;           /* modules of the program; NULL until the first */
     lochi_array scratch;                /* of uint32_t: frames of one stack */
-    lochi_array own;                    /* of binary_span: addresses of libloch in the program */
+    lochi_array own;                    /* of binary_span: addresses of Loch in the program */
 } binary_names;
 
 /* Reads the names in the records between two offsets of the file. The first pass reads everything but call stacks; the

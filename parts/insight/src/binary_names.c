@@ -3,6 +3,7 @@
  * that was cut has records whose names are missing; these get a name with their number. */
 #include "binary.h"
 #include "kit/fail.h"
+#include "kit/module.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -34,18 +35,7 @@ loch_status lochi_insight_binary_names_find(binary_names *names, loch_recording_
     return LOCH_OK;
 }
 
-/* Tells whether a module is libloch: libloch.so, libloch.so.0.2, ... */
-static bool names_is_own(const insight_module *module)
-{
-    static const char name[] = "libloch.so";
-    const size_t length = sizeof name - 1;
-    size_t start = module->path_length;
-    while (start && module->path[start - 1] != '/')
-        start--;
-    return module->path_length - start >= length && !memcmp(module->path + start, name, length);
-}
-
-/* Returns the number of innermost frames inside libloch, which say nothing about the program; 0 if all frames are. */
+/* Returns the number of innermost frames inside Loch, which say nothing about the program; 0 if all frames are. */
 static size_t names_count_own(const binary_names *names, const uint8_t *at, size_t count)
 {
     const binary_span *own = names->own.data;
@@ -69,7 +59,7 @@ static bool names_add_module(binary_names *names, const uint8_t *at, size_t byte
                                    .build_id_bytes = at[24],
                                    .path = (const char *)at + 25 + at[24],
                                    .path_length = bytes - 25 - at[24]};
-    if (names_is_own(&module) &&
+    if (lochi_module_is_loch(module.path, module.path_length) &&
         !lochi_array_append(&names->own, &(binary_span){module.start, module.end}, 1, sizeof(binary_span)))
         return false;
     if (!names->symbols) names->symbols = lochi_insight_symbols_create();

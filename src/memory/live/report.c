@@ -6,6 +6,7 @@
  * allocate and free. No lock of an allocator is taken, because the thread that calls exit() may hold one. */
 #include "memory/live/report.h"
 #include "base/heap.h"
+#include "kit/module.h"
 #include "kit/text.h"
 #include "memory/live/sources.h"
 #include "memory/live/table.h"
@@ -80,29 +81,32 @@ static void report_frame(uintptr_t frame)
         report_line("      at %.200s+0x%zx", slash ? slash + 1 : info.dli_fname, offset);
 }
 
-/* Returns where the library is loaded if it is a shared one; NULL if it is a part of the program, whose own code cannot
- * be told from it. */
-static const void *report_own_module(void)
+static bool report_is_own(const Dl_info *info)
 {
-    Dl_info info;
-    if (!dladdr(lochi_live_source_name(0), &info) || !info.dli_fname) return NULL;
-    const char *slash = strrchr(info.dli_fname, '/');
-    return strncmp(slash ? slash + 1 : info.dli_fname, "libloch.so", 10) == 0 ? info.dli_fbase : NULL;
+    return info->dli_fname && lochi_module_is_loch(info->dli_fname, strlen(info->dli_fname));
 }
 
-/* Finds the frames of a stack that are outside of the library. */
-static void report_trim(report_place *place, const void *own)
+/* Tells whether the library is a shared one. If not, it is a part of the program, whose own code cannot be told from
+ * it. */
+static bool report_is_shared(void)
+{
+    Dl_info info;
+    return dladdr(lochi_live_source_name(0), &info) && report_is_own(&info);
+}
+
+/* Finds the frames of a stack that are outside of the libraries. */
+static void report_trim(report_place *place, bool is_shared)
 {
     const lochi_live_stack *stack = place->stack;
     size_t first = 0;
     Dl_info info;
-    while (stack && own && first < stack->count &&
-           (!dladdr((void *)(stack->frames[first] - 1), &info) || info.dli_fbase == own))
+    while (stack && is_shared && first < stack->count &&
+           (!dladdr((void *)(stack->frames[first] - 1), &info) || report_is_own(&info)))
         first++;
     if (stack && first == stack->count) first = 0;
     place->frames = stack ? stack->frames + first : NULL;
     place->frame_count = stack ? stack->count - first : 0;
-    const size_t most = own ? REPORT_FRAMES : REPORT_FRAMES + REPORT_WITHIN;
+    const size_t most = is_shared ? REPORT_FRAMES : REPORT_FRAMES + REPORT_WITHIN;
     if (place->frame_count > most) place->frame_count = most;
 }
 
@@ -223,9 +227,9 @@ __attribute__((destructor(101))) static void report_at_exit(void)
     report_place *places = report_collect(&count, &mapped);
     if (count) {
         count = report_merge(places, count, report_by_stack);
-        const void *own = report_own_module();
+        const bool is_shared = report_is_shared();
         for (size_t i = 0; i < count; i++)
-            report_trim(&places[i], own);
+            report_trim(&places[i], is_shared);
         count = report_merge(places, count, report_by_frames);
         qsort(places, count, sizeof *places, report_by_bytes);
         report_print(places, count);

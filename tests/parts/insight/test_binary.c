@@ -255,11 +255,11 @@ static void test_ranges_calls_and_stacks(void **state)
     (void)state;
     file_maker file;
     uint8_t stack[32] = {0}, module[25 + 2 + 10] = {0};
-    uint8_t own[25 + 20] = {0};
+    uint8_t own[25 + 27] = {0};
     put(own, 0x7000, 8);
     put(own + 8, 0x8000, 8);
-    memcpy(own + 25, "/lib/libloch.so.0.2", 19);
-    put(stack, 0x7fff, 8); /* the innermost frames are in libloch, and left out */
+    memcpy(own + 25, "/lib/libloch_tensor.so.0.3", 26);
+    put(stack, 0x7fff, 8); /* the innermost frames are in libloch_tensor, and left out */
     put(stack + 8, 0x7000, 8);
     put(stack + 16, 0x5010, 8);
     put(stack + 24, 0x9999, 8);
