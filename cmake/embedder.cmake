@@ -14,7 +14,7 @@ set_source_files_properties(apps/embedder/cuda.c PROPERTIES
 add_library(apps_embedder_parts STATIC ${embedder_sources})
 set_target_properties(apps_embedder_parts PROPERTIES OUTPUT_NAME embedder
     ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/apps)
-# Programs choose between libloch.so and libloch.a.
+# Programs choose between shared libraries and archives.
 target_include_directories(apps_embedder_parts PRIVATE include parts/kernel/include parts/safetensors/include
     INTERFACE apps/embedder)
 target_link_libraries(apps_embedder_parts PUBLIC Threads::Threads m ${CMAKE_DL_LIBS} PRIVATE loch_flags)
@@ -26,5 +26,5 @@ foreach(program IN ITEMS apps:main bench:driver)
     add_executable(${folder}_embedder apps/embedder/${file}.c)
     set_target_properties(${folder}_embedder PROPERTIES
         OUTPUT_NAME embedder RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${folder})
-    target_link_libraries(${folder}_embedder PRIVATE apps_embedder_parts loch_kernel loch_safetensors loch_shared loch_flags)
+    target_link_libraries(${folder}_embedder PRIVATE apps_embedder_parts loch_kernel loch_safetensors loch_engine loch_flags)
 endforeach()

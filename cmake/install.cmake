@@ -33,8 +33,8 @@ if(CMAKE_INSTALL_PREFIX STREQUAL /usr) # a package of the system: pkg-config lea
     set(LOCH_PC_PREFIX /usr)
 endif()
 configure_file(cmake/loch.pc.in loch.pc @ONLY)
-foreach(part IN LISTS loch_parts)
-    configure_file(cmake/loch-${part}.pc.in loch-${part}.pc @ONLY)
+foreach(library IN LISTS loch_libraries)
+    configure_file(cmake/loch-${library}.pc.in loch-${library}.pc @ONLY)
 endforeach()
 configure_package_config_file(cmake/loch-config.cmake.in ${PROJECT_BINARY_DIR}/loch-config.cmake
     INSTALL_DESTINATION ${package_dir})
@@ -57,16 +57,18 @@ if(TARGET loch_malloc)
     install(TARGETS loch_malloc)
 endif()
 install(TARGETS loch_shared loch_static EXPORT loch-targets)
+foreach(library IN LISTS loch_libraries)
+    set_target_properties(loch_${library} PROPERTIES INSTALL_RPATH "$ORIGIN") # all libraries lie side by side
+    install(TARGETS loch_${library} loch_${library}_static EXPORT loch-targets)
+endforeach()
 foreach(part IN LISTS loch_parts)
-    set_target_properties(loch_${part} PROPERTIES INSTALL_RPATH "$ORIGIN") # all libraries lie side by side
-    install(TARGETS loch_${part} loch_${part}_static EXPORT loch-targets)
     install(DIRECTORY parts/${part}/include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 endforeach()
 install(EXPORT loch-targets NAMESPACE loch:: DESTINATION ${package_dir})
 install(DIRECTORY include/loch DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${PROJECT_BINARY_DIR}/loch-config.cmake ${PROJECT_BINARY_DIR}/loch-config-version.cmake
         DESTINATION ${package_dir})
-set(pc_files ${loch_parts})
+set(pc_files ${loch_libraries})
 list(TRANSFORM pc_files REPLACE "(.+)" "${PROJECT_BINARY_DIR}/loch-\\1.pc")
 install(FILES ${PROJECT_BINARY_DIR}/loch.pc ${pc_files}
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Loch in C++: handles release their objects, guards end with their block, failures are exceptions, and containers take
 // memory from any allocator of host memory.
-#include <loch/loch.hpp>
+#include <loch/engine.hpp>
 
 #include <iostream>
 #include <numeric>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** @file loch.h
- *  All of Loch that an engine needs. Include this header.
+ *  All of libloch that most programs need: devices, streams, copies, pools and buffers. Include this header.
+ *  loch/tensor.h opens libloch_tensor, and loch/engine.h opens libloch_engine.
  *
  *      #include <loch/loch.h>
  *
@@ -33,7 +34,7 @@
 #include <loch/device.h>
 #include <loch/stream.h>
 #include <loch/copy.h>
-/* allocators, wrappers, the registry, and profiles of memory use */
+/* allocators, wrappers, the registry, recordings and snapshots */
 #include <loch/attributes.h>
 #include <loch/tag.h>
 #include <loch/stats.h>
@@ -48,25 +49,11 @@
 #include <loch/direct.h>
 #include <loch/wrapper.h>
 #include <loch/registry.h>
-#include <loch/profile.h>
 #include <loch/recorder.h>
 #include <loch/snapshot.h>
-/* buffers and tensors, printing, exchange with other libraries and files */
-#include <loch/dtype.h>
+/* buffers, and objects that are released at the end of a block */
 #include <loch/buffer.h>
-#include <loch/scratch.h>
-#include <loch/tensor.h>
-#include <loch/print.h>
-#include <loch/dlpack.h>
-#include <loch/npy.h>
 #include <loch/scope.h>
-/* engines: devices opened together, with pools, threads, cached streams, timed spans and vendor libraries */
-#include <loch/workers.h>
-#include <loch/stream_pool.h>
-#include <loch/timeline.h>
-#include <loch/library.h>
-#include <loch/engine.h>
-#include <loch/context.h>
 /* settings of the process: options, log, host memory, clock */
 #include <loch/option.h>
 #include <loch/log.h>

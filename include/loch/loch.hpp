@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /** @file loch.hpp
- *  Loch for C++17: all of the interface. Header only; each noun has a header of its own in loch/cpp/.
+ *  libloch for C++17. Header only; each noun has a header of its own in loch/cpp/. loch/tensor.hpp and loch/engine.hpp
+ *  open libloch_tensor and libloch_engine.
  *
- *      loch::tensor a = loch::tensor::full({2, 3}, 1.5f);
- *      std::cout << a.transpose(0, 1).to(loch::device("sim:1GiB")) << '\n';
+ *      const loch::device gpu("cuda:0");
+ *      const loch::pool pool(gpu, "model");
+ *      const loch::buffer weights(1 << 20, pool);
  *
  *  How it is made:
  *  - One class for each object of the C interface. The methods call the C functions of the same names; the comments of
@@ -37,7 +39,6 @@
 /* devices, streams and copies */
 #include <loch/cpp/device.hpp>
 #include <loch/cpp/stream.hpp>
-#include <loch/cpp/stream_pool.hpp>
 #include <loch/cpp/copy.hpp>
 /* allocators */
 #include <loch/cpp/tag.hpp>
@@ -49,26 +50,12 @@
 #include <loch/cpp/wrapper.hpp>
 #include <loch/cpp/session.hpp>
 #include <loch/cpp/registry.hpp>
-#include <loch/cpp/profile.hpp>
 #include <loch/cpp/recorder.hpp>
 #include <loch/cpp/memory_resource.hpp>
-/* buffers and tensors */
-#include <loch/cpp/dtype.hpp>
+/* buffers */
 #include <loch/cpp/place.hpp>
 #include <loch/cpp/buffer.hpp>
 #include <loch/cpp/host_array.hpp>
-#include <loch/cpp/scratch.hpp>
-#include <loch/cpp/sizes.hpp>
-#include <loch/cpp/tensor.hpp>
-#include <loch/cpp/mapping.hpp>
-#include <loch/cpp/npy.hpp>
-#include <loch/cpp/dlpack.hpp>
-/* engines */
-#include <loch/cpp/workers.hpp>
-#include <loch/cpp/timeline.hpp>
-#include <loch/cpp/library.hpp>
-#include <loch/cpp/engine.hpp>
-#include <loch/cpp/context.hpp>
 /* memory directly from drivers, drivers, the simulator, the process */
 #include <loch/cpp/virtual.hpp>
 #include <loch/cpp/raw.hpp>

@@ -9,10 +9,10 @@
 #include <stdint.h>
 
 #define LOCH_VERSION_MAJOR 0 /**< major version number of these headers */
-#define LOCH_VERSION_MINOR 2 /**< minor version number of these headers */
+#define LOCH_VERSION_MINOR 3 /**< minor version number of these headers */
 #define LOCH_VERSION_PATCH 0 /**< patch number of these headers */
 /** Version of these headers as text. loch_version returns the version of the library that is running. */
-#define LOCH_VERSION_STRING "0.2.0"
+#define LOCH_VERSION_STRING "0.3.0"
 
 #if defined(__GNUC__)
 #define LOCH_API __attribute__((visibility("default")))
@@ -37,7 +37,7 @@
 
 LOCH_BEGIN_DECLS
 
-/** Returns the version of the library that is running: "0.2.0". LOCH_VERSION_STRING is the version that the program
+/** Returns the version of the library that is running: "0.3.0". LOCH_VERSION_STRING is the version that the program
  *  was compiled with. Static string. Any thread. */
 LOCH_API const char *loch_version(void);
 

@@ -3,6 +3,7 @@
 #ifndef LOCHI_FAIL_H
 #define LOCHI_FAIL_H
 
+#include "base/shared.h"
 #include "kit/fail.h"
 #include <stdbool.h>
 
@@ -23,9 +24,9 @@ void lochi_error_append(const char *format, ...) LOCH_PRINTF(1, 2);
 
 /* Returns a copy of the thread's error record. Save the record before clean-up that may fail too, because the first
  * failure is the one to report. */
-loch_error lochi_error_save(void);
+LOCHI_SHARED loch_error lochi_error_save(void);
 
 /* Restores a copy that lochi_error_save returned as the thread's error record. */
-void lochi_error_restore(const loch_error *saved);
+LOCHI_SHARED void lochi_error_restore(const loch_error *saved);
 
 #endif

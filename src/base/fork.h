@@ -8,6 +8,7 @@
 #ifndef LOCHI_FORK_H
 #define LOCHI_FORK_H
 
+#include "base/shared.h"
 #include "base/lock_state.h"
 
 typedef struct lochi_fork_item {
@@ -36,8 +37,8 @@ typedef struct lochi_fork_part {
 void lochi_fork_add(lochi_fork_part *part);
 
 /* Enter an object into the items of a part, and remove it. Remove it before any of it is undone. */
-void lochi_fork_enter(lochi_fork_part *part, lochi_fork_item *item);
-void lochi_fork_leave(lochi_fork_item *item);
+LOCHI_SHARED void lochi_fork_enter(lochi_fork_part *part, lochi_fork_item *item);
+LOCHI_SHARED void lochi_fork_leave(lochi_fork_item *item);
 
 /* Adds a lock to the list that forks take. A second call does nothing. For base/lock.c. */
 void lochi_fork_list(lochi_lock *lock);

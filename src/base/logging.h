@@ -4,15 +4,17 @@
 #ifndef LOCHI_LOGGING_H
 #define LOCHI_LOGGING_H
 
+#include "base/shared.h"
+#include "base/shared.h"
 #include <loch/log.h>
 #include <stdatomic.h>
 
-extern _Atomic(int) lochi_log_level; /* relaxed: a late reader logs one line more or less */
+LOCHI_SHARED extern _Atomic(int) lochi_log_level; /* relaxed: a late reader logs one line more or less */
 
 /* Returns the level that is logged now; LOCH_LOG_OFF if the log is silent. */
 loch_log_level lochi_log_get_level(void);
 
-void lochi_log_write(loch_log_level level, const char *format, ...) LOCH_PRINTF(2, 3);
+LOCHI_SHARED void lochi_log_write(loch_log_level level, const char *format, ...) LOCH_PRINTF(2, 3);
 
 /* Returns E_INVALID if the environment variable LOCH_LOG decides the level and has an invalid value. */
 LOCH_MUST_USE loch_status lochi_log_check(void);

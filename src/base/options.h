@@ -4,13 +4,14 @@
 #ifndef LOCHI_OPTIONS_H
 #define LOCHI_OPTIONS_H
 
+#include "base/shared.h"
 #include <loch/option.h>
 #include <stdbool.h>
 
-LOCH_MUST_USE loch_status lochi_option_text(const char *name, char value[LOCH_OPTION_VALUE_MAX]);
+LOCHI_SHARED LOCH_MUST_USE loch_status lochi_option_text(const char *name, char value[LOCH_OPTION_VALUE_MAX]);
 LOCH_MUST_USE loch_status lochi_option_number(const char *name, uint64_t *out);
 LOCH_MUST_USE loch_status lochi_option_bytes(const char *name, size_t *out);
-LOCH_MUST_USE loch_status lochi_option_switch(const char *name, bool *out);
+LOCHI_SHARED LOCH_MUST_USE loch_status lochi_option_switch(const char *name, bool *out);
 
 /* Reads an option as lochi_option_text does, without changing the thread's error record. Returns false if the value
  * is invalid. For the log, which may write while a failure is being reported. */

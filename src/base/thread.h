@@ -4,12 +4,13 @@
 #ifndef LOCHI_THREAD_H
 #define LOCHI_THREAD_H
 
+#include "base/shared.h"
 #include "base/thread_own.h"
 #include <stdatomic.h>
 
 /* Take a slot and a number for the calling thread, which has none yet. For the inline functions below. */
-uint32_t lochi_thread_slot_take(void);
-uint64_t lochi_thread_number_take(void);
+LOCHI_SHARED uint32_t lochi_thread_slot_take(void);
+LOCHI_SHARED uint64_t lochi_thread_number_take(void);
 
 /* Slots from this number on were never taken. Relaxed: a thread takes its slot before it writes a mark or a cache of
  * its own, so a reader behind the heavy fence that has to see those sees this too. */

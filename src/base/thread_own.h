@@ -5,6 +5,7 @@
 #ifndef LOCHI_THREAD_OWN_H
 #define LOCHI_THREAD_OWN_H
 
+#include "base/shared.h"
 #include <stdint.h>
 
 #define LOCHI_SLOT_COUNT 256
@@ -20,11 +21,11 @@ typedef struct lochi_thread_small {
 
 /* The thread's slot (base/thread.h) plus one; 0 before it is taken. The address of the variable identifies the
  * thread while it runs. */
-extern _Thread_local uint32_t lochi_thread_slot_plus_one __attribute__((tls_model("initial-exec")));
+LOCHI_SHARED extern _Thread_local uint32_t lochi_thread_slot_plus_one __attribute__((tls_model("initial-exec")));
 
 extern _Thread_local lochi_thread_small lochi_thread_own_small __attribute__((tls_model("initial-exec")));
 
 /* The thread's number (base/thread.h); 0 before it is taken. */
-extern _Thread_local uint64_t lochi_thread_own_number __attribute__((tls_model("initial-exec")));
+LOCHI_SHARED extern _Thread_local uint64_t lochi_thread_own_number __attribute__((tls_model("initial-exec")));
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef LOCHI_CALLS_H
 #define LOCHI_CALLS_H
 
+#include "base/shared.h"
 #include "kit/cancel.h"
 #include "device/state.h"
 
@@ -13,8 +14,8 @@ typedef struct lochi_call_start {
 } lochi_call_start;
 
 /* Begin and end one driver call: count it, and time it if the device is measured or there is a listener. */
-lochi_call_start lochi_call_begin(loch_device *device, loch_driver_call call);
-void lochi_call_end(loch_device *device, loch_driver_call call, lochi_call_start start);
+LOCHI_SHARED lochi_call_start lochi_call_begin(loch_device *device, loch_driver_call call);
+LOCHI_SHARED void lochi_call_end(loch_device *device, loch_driver_call call, lochi_call_start start);
 
 /* Receives every driver call that has ended, with its time in nanoseconds: real, or modelled by a simulated device. */
 typedef void lochi_call_listener(const loch_device *device, loch_driver_call call, uint64_t ns);

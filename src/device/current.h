@@ -8,6 +8,7 @@
 #ifndef LOCHI_CURRENT_H
 #define LOCHI_CURRENT_H
 
+#include "base/shared.h"
 #include "device/state.h"
 
 /* One stay. The owner provides its memory, and it must not move until it has ended. All zero: not begun. */
@@ -19,10 +20,10 @@ typedef struct lochi_stay {
 
 /* Makes a device current in the calling thread. A failure leaves the earlier device current, and the stay all zero.
  * Costs one comparison on devices whose driver has no current device, such as the CPU. */
-loch_status lochi_stay_begin(lochi_stay *stay, loch_device *device);
+LOCHI_SHARED loch_status lochi_stay_begin(lochi_stay *stay, loch_device *device);
 
 /* Ends a stay that the calling thread has begun. A stay that is all zero does nothing. Keeps the thread's error
  * record; a failure is logged. */
-void lochi_stay_end(lochi_stay *stay);
+LOCHI_SHARED void lochi_stay_end(lochi_stay *stay);
 
 #endif

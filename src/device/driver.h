@@ -3,6 +3,7 @@
 #ifndef LOCHI_DRIVER_H
 #define LOCHI_DRIVER_H
 
+#include "base/shared.h"
 #include "device/state.h"
 
 /* Asks the driver of an open device whether the device survived a fork, and stores the answer. Called in the child. */
@@ -38,6 +39,6 @@ loch_status lochi_device_protect(loch_device *device, void *address, size_t byte
 size_t lochi_device_page_bytes(void);
 
 /* Returns whether the driver can make the device current in a thread (current.h). */
-bool lochi_device_enters(const loch_device *device);
+LOCHI_SHARED bool lochi_device_enters(const loch_device *device);
 
 #endif

@@ -8,6 +8,7 @@
 #ifndef LOCHI_RANGES_H
 #define LOCHI_RANGES_H
 
+#include "base/shared.h"
 #include "base/tree.h"
 #include "device/device.h"
 #include <loch/observer.h>
@@ -104,8 +105,8 @@ typedef struct lochi_host_scope {
     size_t bytes; /* 0: the scope promises nothing */
 } lochi_host_scope;
 
-void lochi_ranges_begin_host(lochi_host_scope *scope, const void *address, size_t bytes);
-void lochi_ranges_end_host(const lochi_host_scope *scope);
+LOCHI_SHARED void lochi_ranges_begin_host(lochi_host_scope *scope, const void *address, size_t bytes);
+LOCHI_SHARED void lochi_ranges_end_host(const lochi_host_scope *scope);
 
 /* Locates a range. Takes the lock. Asks drivers about memory that is not in the table, each driver once if it answers
  * for all of its devices. E_OUT_OF_RANGE: part of the range is not memory, although its start or its

@@ -3,6 +3,7 @@
 #ifndef LOCHI_STREAM_LIFE_H
 #define LOCHI_STREAM_LIFE_H
 
+#include "base/shared.h"
 #include "device/state.h"
 
 /* Initialises a stream of a kind (LOCHI_STREAM_...), with one reference and one owner. */
@@ -12,7 +13,7 @@ void lochi_stream_init(loch_stream *stream, loch_device *device, void *native, i
 void lochi_stream_init_default(loch_device *device);
 
 /* Fails for a stream that lochi_stream_check refuses, and writes the sentence. */
-loch_status lochi_stream_refuse(const loch_stream *stream, const loch_device *device);
+LOCHI_SHARED loch_status lochi_stream_refuse(const loch_stream *stream, const loch_device *device);
 
 /* Checks a stream that a caller gave for work on `device`. E_INVALID: the stream is closed or belongs to another
  * device. */
@@ -26,14 +27,14 @@ static inline loch_status lochi_stream_check(const loch_stream *stream, const lo
 /* --- streams that the library remembers --- */
 
 /* Retain and release the object. After its owner has destroyed the stream, the object stays, closed. */
-loch_stream *lochi_stream_retain(loch_stream *stream);
-void lochi_stream_release(loch_stream *stream);
+LOCHI_SHARED loch_stream *lochi_stream_retain(loch_stream *stream);
+LOCHI_SHARED void lochi_stream_release(loch_stream *stream);
 
 /* Enclose every driver call that the library makes on its own on a remembered stream. lochi_stream_enter returns
  * false if the owner has destroyed the stream; otherwise its queue exists until lochi_stream_leave. Code between the
  * two may wait for the driver, but not for another thread. */
-bool lochi_stream_enter(loch_stream *stream, uint32_t *mark);
-void lochi_stream_leave(uint32_t mark);
+LOCHI_SHARED bool lochi_stream_enter(loch_stream *stream, uint32_t *mark);
+LOCHI_SHARED void lochi_stream_leave(uint32_t mark);
 
 /* A listener to the end of the streams of one device. Its owner keeps the device open. */
 typedef struct lochi_stream_listener {

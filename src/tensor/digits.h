@@ -7,6 +7,7 @@
 #ifndef LOCHI_DIGITS_H
 #define LOCHI_DIGITS_H
 
+#include "base/shared.h"
 #include <loch/dtype.h>
 #include <stdbool.h>
 
@@ -25,7 +26,7 @@ typedef struct lochi_number {
 uint64_t lochi_bits_load(size_t bytes, const void *from);
 
 /* Takes a float apart. `dtype` must be a float type; `from` need not be aligned. */
-lochi_number lochi_number_read(loch_dtype dtype, const void *from);
+LOCHI_SHARED lochi_number lochi_number_read(loch_dtype dtype, const void *from);
 
 /* Returns the absolute value of a finite number, exactly. */
 double lochi_number_size(const lochi_number *number);
@@ -46,6 +47,6 @@ typedef struct lochi_digits {
 } lochi_digits;
 
 /* Makes the digits of a finite number. */
-lochi_digits lochi_digits_make(const lochi_number *number, const lochi_cutoff *cutoff);
+LOCHI_SHARED lochi_digits lochi_digits_make(const lochi_number *number, const lochi_cutoff *cutoff);
 
 #endif

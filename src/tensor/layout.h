@@ -3,6 +3,7 @@
 #ifndef LOCHI_LAYOUT_H
 #define LOCHI_LAYOUT_H
 
+#include "base/shared.h"
 #include <loch/tensor.h>
 #include <stdbool.h>
 
@@ -19,8 +20,8 @@ typedef struct lochi_layout {
 } lochi_layout;
 
 /* Checks type and shape, and fills all members of `out`. NULL strides: contiguous, row-major. */
-loch_status lochi_layout_make(loch_dtype dtype, size_t dimensions, const int64_t *shape, const int64_t *strides,
-                              lochi_layout *out);
+LOCHI_SHARED loch_status lochi_layout_make(loch_dtype dtype, size_t dimensions, const int64_t *shape,
+                                           const int64_t *strides, lochi_layout *out);
 
 /* Tells whether the elements are contiguous in row-major order. */
 bool lochi_layout_is_contiguous(const lochi_layout *layout);
@@ -29,6 +30,6 @@ bool lochi_layout_is_contiguous(const lochi_layout *layout);
 bool lochi_layout_has_shared_places(const lochi_layout *layout);
 
 /* Reads an axis of a tensor with `dimensions`. Negative axes count from the end. */
-loch_status lochi_axis_read(size_t dimensions, int axis, size_t *out);
+LOCHI_SHARED loch_status lochi_axis_read(size_t dimensions, int axis, size_t *out);
 
 #endif

@@ -7,6 +7,7 @@
 #ifndef LOCHI_TENSOR_H
 #define LOCHI_TENSOR_H
 
+#include "base/shared.h"
 #include "tensor/layout.h"
 #include <stdatomic.h>
 
@@ -32,7 +33,7 @@ loch_status lochi_tensor_alloc(const lochi_layout *layout, const loch_tensor_opt
 loch_status lochi_tensor_set_name(loch_tensor *tensor, const char *name);
 
 /* Tells whether a tensor is in the own memory of `device`. Pinned memory has a device, but counts as host memory. */
-bool lochi_tensor_is_at(const loch_tensor *tensor, const loch_device *device);
+LOCHI_SHARED bool lochi_tensor_is_at(const loch_tensor *tensor, const loch_device *device);
 
 /* Pins the tensor's buffer while work is queued on `stream`, if it is movable. */
 loch_status lochi_tensor_hold(const loch_tensor *tensor, loch_stream *stream);

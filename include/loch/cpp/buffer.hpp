@@ -24,10 +24,9 @@ template <> struct calls<loch_buffer> {
 /* Creates a buffer at a place. */
 inline void create_buffer(std::size_t bytes, const place &where, loch_buffer **out)
 {
-    const loch_request request = where.request();
-    const loch_tensor_options &options = *where.options();
-    check(options.allocator ? loch_buffer_create(options.allocator, bytes, &request, out)
-                            : loch_buffer_create_for_device(options.device, bytes, &request, out));
+    const loch_request *request = &where.request();
+    check(where.allocator() ? loch_buffer_create(where.allocator(), bytes, request, out)
+                            : loch_buffer_create_for_device(where.device(), bytes, request, out));
 }
 
 } // namespace detail

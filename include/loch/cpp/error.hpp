@@ -84,7 +84,7 @@ inline void clear_error() noexcept
 {
     loch_error_clear();
 }
-/** Returns the version of the library that is running: "0.2.0". Static string. */
+/** Returns the version of the library that is running: "0.3.0". Static string. */
 inline const char *version() noexcept
 {
     return loch_version();

@@ -29,11 +29,10 @@ template <class T> class host_array
     /** Creates an array of `n` zeroed elements. Waits until the zeros are written. */
     explicit host_array(std::size_t n, place where = {})
     {
-        if (alignof(T) > alignof(std::max_align_t) && where.options()->alignment < alignof(T))
-            where.aligned(alignof(T));
+        if (alignof(T) > alignof(std::max_align_t) && where.request().alignment < alignof(T)) where.aligned(alignof(T));
         unique_buffer made(detail::bytes_of<T>(n), where.zeroed());
         if (!made.is_on_host()) fail(LOCH_E_UNSUPPORTED, "the host cannot reach the memory of a host_array");
-        if (loch_stream *stream = where.options()->stream)
+        if (loch_stream *stream = where.request().stream)
             check(loch_stream_sync(stream)); /* the zeros are queued on this stream */
         data_ = static_cast<T *>(made.address());
         size_ = n;

@@ -32,7 +32,8 @@ inline tensor load(const text &path, const options<loch_npy_load_options> &how =
 inline tensor load(const text &path, const place &where)
 {
     auto how = sized<loch_npy_load_options>();
-    how.memory = where.options();
+    const detail::tensor_memory memory(where);
+    how.memory = memory.get();
     return load(path, how);
 }
 

@@ -27,6 +27,30 @@ template <> struct calls<loch_tensor> {
     static loch_tensor *retain(loch_tensor *raw) noexcept { return loch_tensor_retain(raw); }
     static void release(loch_tensor *raw) noexcept { loch_tensor_release(raw); }
 };
+
+/* A place as the C functions of tensors take it. Borrows what the place keeps. */
+class tensor_memory
+{
+  public:
+    explicit tensor_memory(const place &where) noexcept
+    {
+        const loch_request &request = where.request();
+        options_.size = sizeof options_;
+        options_.allocator = where.allocator();
+        options_.device = where.device();
+        options_.stream = request.stream;
+        options_.alignment = request.alignment;
+        options_.tag = request.tag;
+        options_.flags = request.flags;
+        options_.timeout_ns = request.timeout_ns;
+        options_.name = where.name();
+        options_.round_bytes = request.round_bytes;
+    }
+    const loch_tensor_options *get() const noexcept { return &options_; }
+
+  private:
+    loch_tensor_options options_{};
+};
 } // namespace detail
 
 /** A tensor: a shared handle of a loch_tensor. A view is a tensor that shares the memory of another. */
@@ -46,7 +70,7 @@ class tensor : public detail::shared<loch_tensor>
     static tensor empty(loch_dtype dtype, const sizes &shape, const place &where = {})
     {
         tensor made;
-        check(loch_tensor_create(dtype, shape.size(), shape.data(), where.options(), made.slot()));
+        check(loch_tensor_create(dtype, shape.size(), shape.data(), detail::tensor_memory(where).get(), made.slot()));
         return made;
     }
     /** Creates a tensor of type T. The contents are undefined unless the place says zeroed. */
@@ -63,15 +87,15 @@ class tensor : public detail::shared<loch_tensor>
     template <class T> static tensor full(const sizes &shape, T value, const place &where = {})
     {
         tensor made = empty(dtype_of<T>(), shape, where);
-        made.fill(value, where.options()->stream);
+        made.fill(value, where.request().stream);
         return made;
     }
     /** Creates a tensor and copies its elements from host memory, in row-major order. */
     template <class T> static tensor from(const T *elements, const sizes &shape, const place &where = {})
     {
         tensor made;
-        check(
-            loch_tensor_create_from(dtype_of<T>(), shape.size(), shape.data(), elements, where.options(), made.slot()));
+        check(loch_tensor_create_from(dtype_of<T>(), shape.size(), shape.data(), elements,
+                                      detail::tensor_memory(where).get(), made.slot()));
         return made;
     }
     /** Creates a tensor with one dimension and copies its elements from braces. */
@@ -216,17 +240,26 @@ class tensor : public detail::shared<loch_tensor>
     tensor contiguous() const { return make(loch_tensor_contiguous, nullptr); }
     /** Returns a contiguous tensor with the same elements: this one if it is contiguous, otherwise a copy at
      *  `where`. */
-    tensor contiguous(const place &where) const { return make(loch_tensor_contiguous, where.options()); }
+    tensor contiguous(const place &where) const
+    {
+        return make(loch_tensor_contiguous, detail::tensor_memory(where).get());
+    }
     /** Copies the tensor to new memory of the same allocator. */
     tensor clone() const { return make(loch_tensor_clone, nullptr); }
     /** Copies the tensor to new memory at `where`. */
-    tensor clone(const place &where) const { return make(loch_tensor_clone, where.options()); }
+    tensor clone(const place &where) const { return make(loch_tensor_clone, detail::tensor_memory(where).get()); }
     /** Returns the tensor at `where`: this one if nothing changes, otherwise a copy. */
-    tensor to(const place &where) const { return make(loch_tensor_to, LOCH_DTYPE_NONE, where.options()); }
+    tensor to(const place &where) const
+    {
+        return make(loch_tensor_to, LOCH_DTYPE_NONE, detail::tensor_memory(where).get());
+    }
     /** Returns the tensor as another type: this one if nothing changes, otherwise a copy. */
     tensor to(loch_dtype dtype) const { return make(loch_tensor_to, dtype, nullptr); }
     /** Returns the tensor as another type at `where`: this one if nothing changes, otherwise a copy. */
-    tensor to(loch_dtype dtype, const place &where) const { return make(loch_tensor_to, dtype, where.options()); }
+    tensor to(loch_dtype dtype, const place &where) const
+    {
+        return make(loch_tensor_to, dtype, detail::tensor_memory(where).get());
+    }
     /** Returns the tensor as type T: this one if nothing changes, otherwise a copy. */
     template <class T> tensor to() const { return to(dtype_of<T>()); }
 

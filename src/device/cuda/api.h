@@ -8,6 +8,7 @@
 #ifndef LOCHI_CUDA_API_H
 #define LOCHI_CUDA_API_H
 
+#include "base/shared.h"
 #include <loch/status.h>
 #include <stdbool.h>
 
@@ -312,14 +313,14 @@ typedef struct lochi_cuda_api {
 
 /* The loaded table. Read it only after lochi_cuda_load has returned LOCH_OK in this thread or in a thread ordered
  * before it. It never changes afterwards. */
-extern lochi_cuda_api lochi_cuda;
+LOCHI_SHARED extern lochi_cuda_api lochi_cuda;
 
 /* The library of the table, as dlopen returned it; to be read when the table may be. */
 extern void *lochi_cuda_library;
 
 /* True in the child of a fork if the driver was started before the fork: it must not be called. Written only in the
  * child. */
-extern bool lochi_cuda_is_forked;
+LOCHI_SHARED extern bool lochi_cuda_is_forked;
 
 /* Loads libcuda.so.1, or the library that the option `cuda_library` names, and starts it with cuInit, once. Success
  * is permanent; a failure is remembered until the option names another library. Never unloads. E_NOT_FOUND: no
@@ -327,7 +328,7 @@ extern bool lochi_cuda_is_forked;
 loch_status lochi_cuda_load(void);
 
 /* Writes the error record for a call that returned `result`, and returns its status. */
-loch_status lochi_cuda_fail(cu_result result, const char *call);
+LOCHI_SHARED loch_status lochi_cuda_fail(cu_result result, const char *call);
 
 /* Returns the status of a call that gives something back, and writes its error record. Returns LOCH_OK if the driver
  * is already shut down, as at the end of the process, because the driver has freed everything. Such calls are

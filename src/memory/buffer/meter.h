@@ -4,6 +4,7 @@
 #ifndef LOCHI_METER_H
 #define LOCHI_METER_H
 
+#include "base/shared.h"
 #include <loch/status.h>
 
 typedef struct lochi_meter lochi_meter;
@@ -17,10 +18,10 @@ typedef struct lochi_meter_reading {
 } lochi_meter_reading;
 
 /* Creates a meter with one reference, owned by the caller. */
-loch_status lochi_meter_create(lochi_meter **out);
+LOCHI_SHARED loch_status lochi_meter_create(lochi_meter **out);
 
 /* Drops a reference; NULL does nothing. */
-void lochi_meter_release(lochi_meter *meter);
+LOCHI_SHARED void lochi_meter_release(lochi_meter *meter);
 
 /* Counts one more buffer, which holds a reference from now on. Returns the meter. */
 lochi_meter *lochi_meter_enter(lochi_meter *meter, size_t bytes);
@@ -32,6 +33,6 @@ void lochi_meter_change(lochi_meter *meter, size_t from_bytes, size_t to_bytes);
 void lochi_meter_leave(lochi_meter *meter, size_t bytes);
 
 /* Returns the figures. */
-lochi_meter_reading lochi_meter_read(const lochi_meter *meter);
+LOCHI_SHARED lochi_meter_reading lochi_meter_read(const lochi_meter *meter);
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef LOCHI_WATCH_H
 #define LOCHI_WATCH_H
 
+#include "base/shared.h"
 #include <loch/status.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,7 +20,7 @@ typedef struct lochi_watch {
 loch_status lochi_watch_create(lochi_watch **out);
 
 /* Drops a reference; NULL does nothing. */
-void lochi_watch_release(lochi_watch *watch);
+LOCHI_SHARED void lochi_watch_release(lochi_watch *watch);
 
 /* Returns the number of changes. Acquire: a reader that sees a change sees the writes before it. */
 static inline uint64_t lochi_watch_read(const lochi_watch *watch)
@@ -28,10 +29,10 @@ static inline uint64_t lochi_watch_read(const lochi_watch *watch)
 }
 
 /* Counts a write to the buffer, or its end. */
-void lochi_watch_change(lochi_watch *watch);
+LOCHI_SHARED void lochi_watch_change(lochi_watch *watch);
 
 /* Returns the changes of all watches of the process plus the sleeps that dropped contents. While the number is equal,
  * no watch has changed. A sleep is not counted in a watch, but in the version of the buffer. */
-uint64_t lochi_watch_count_changes(void);
+LOCHI_SHARED uint64_t lochi_watch_count_changes(void);
 
 #endif

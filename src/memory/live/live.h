@@ -8,6 +8,7 @@
 #ifndef LOCHI_LIVE_H
 #define LOCHI_LIVE_H
 
+#include "base/shared.h"
 #include "kit/hint.h"
 #include "memory/allocator_state.h"
 #include "memory/live/state.h"
@@ -58,8 +59,8 @@ static inline void lochi_live_resize(const loch_allocator *allocator, const void
 void lochi_live_forget(const loch_allocator *allocator, const void *address);
 
 /* Between the two calls, the calling thread allocates for the library itself: such blocks are not added. Calls nest. */
-void lochi_live_hide(void);
-void lochi_live_show(void);
+LOCHI_SHARED void lochi_live_hide(void);
+LOCHI_SHARED void lochi_live_show(void);
 
 /* Returns the call stack of the allocation of a live block; NULL if it is not known. Looks through wrappers. */
 const lochi_live_stack *lochi_live_find(const loch_allocator *allocator, const void *address);

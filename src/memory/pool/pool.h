@@ -4,6 +4,7 @@
 #ifndef LOCHI_POOL_H
 #define LOCHI_POOL_H
 
+#include "base/shared.h"
 #include "memory/pool/front/front.h"
 #include "memory/pool/serve/serve.h"
 #include "memory/pool/report/report.h"
@@ -72,12 +73,13 @@ loch_status lochi_pool_unprotect(loch_allocator *allocator, const void *address)
 
 /* Walks the live blocks of all children with a quota, and of their children, including children that only their
  * blocks keep alive. */
-loch_status lochi_pool_walk_family(loch_allocator *pool, loch_block_visitor *visitor, void *user);
+LOCHI_SHARED loch_status lochi_pool_walk_family(loch_allocator *pool, loch_block_visitor *visitor, void *user);
 
 /* Freezes all children of a pool, and their children, including those that only their blocks keep alive. Adds to
  * `bytes`. Stops at the first failure. The options must not protect: the list of pools is locked meanwhile, and pools
  * that are short of memory wait for it. */
-loch_status lochi_pool_freeze_below(loch_allocator *pool, const loch_freeze_options *options, size_t *bytes);
+LOCHI_SHARED loch_status lochi_pool_freeze_below(loch_allocator *pool, const loch_freeze_options *options,
+                                                 size_t *bytes);
 
 /* Returns an upper bound of the number of sleeps that have dropped contents of blocks of a tag. It never falls, and
  * rises only when a sleep drops contents. Looks through wrappers; 0 for other allocators. Any thread. */
@@ -94,6 +96,6 @@ loch_allocator *lochi_pool_get_range_owner(const lochi_pool *pool);
 size_t lochi_pool_align_buffers(const loch_allocator *allocator);
 
 /* Opens all memory of a pool to further devices of its driver, and retains them. Call before the first allocation. */
-loch_status lochi_pool_open_to(loch_allocator *pool, loch_device *const *peers, size_t count);
+LOCHI_SHARED loch_status lochi_pool_open_to(loch_allocator *pool, loch_device *const *peers, size_t count);
 
 #endif
