@@ -170,8 +170,8 @@ static uint64_t time_load(uint64_t read_ns)
 }
 
 /* A load takes as long as the slower of the file and the bus, and a piece of the other one: the first read and the last
- * copy have nothing to overlap with. So it reaches 0.9 of the slower rate. One thread reads, so that the simulator's time
- * does not depend on the machine. */
+ * copy have nothing to overlap with. So it reaches 0.9 of the slower rate. One thread reads, so that the simulator's
+ * time does not depend on the machine. */
 static void a_load_is_as_fast_as_the_slower_of_file_and_bus(void **state)
 {
     static const uint64_t reads_ns[] = {LAG_NS / 8, LAG_NS / 2, LAG_NS, 2 * LAG_NS, 8 * LAG_NS};
