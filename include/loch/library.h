@@ -50,8 +50,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_cublas_get_native(loch_cublas *cublas, v
 /** @name NCCL */
 /** @{ */
 
-/** A group of NCCL communicators of this process, one for each device. Groups across processes are planned: another
- *  function will create them, and the functions here will work on them. */
+/** A group of NCCL communicators of this process, one for each device. Communicators between processes are those of
+ *  libloch_comm (loch/comm.h). */
 typedef struct loch_nccl loch_nccl;
 
 /** Returns the ncclComm_t of a rank in `out`. Borrowed. After this call the CUDA context of the rank's device is

@@ -227,7 +227,7 @@ loch_status loch_engine_open(const loch_engine_options *options, loch_engine **o
 {
     if (out) *out = NULL;
     if (!options || !out)
-        return LOCH_FAIL(INVALID, "loch_engine_open needs options with a table of devices, and an output pointer");
+        return LOCH_FAIL(INVALID, "loch_engine_open needs options with a table of devices, and an out pointer");
     engine_plan plan = {.wishes = NULL};
     loch_engine *engine = NULL;
     loch_status status = engine_read_options(&plan, options);
@@ -379,7 +379,7 @@ static loch_status engine_make_nccl(loch_engine *engine)
 loch_status loch_engine_require_nccl(loch_engine *engine, loch_nccl **out)
 {
     if (out) *out = NULL;
-    if (!engine || !out) return LOCH_FAIL(INVALID, "loch_engine_require_nccl needs an engine and an output pointer");
+    if (!engine || !out) return LOCH_FAIL(INVALID, "loch_engine_require_nccl needs an engine and an out pointer");
     loch_status status = LOCH_OK;
     lochi_lock_take(&engine->lock);
     if (!engine->nccl) status = engine_make_nccl(engine);

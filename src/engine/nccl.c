@@ -80,7 +80,7 @@ end:
 
 loch_status lochi_nccl_create(loch_device *const *devices, size_t count, loch_nccl **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the NCCL communicators is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the NCCL communicators is NULL");
     *out = NULL;
     LOCH_TRY_RETURN(nccl_check(devices, count));
     LOCH_TRY_RETURN(loch_library_load(LOCH_LIBRARY_NCCL, NULL));
@@ -105,7 +105,7 @@ fail:;
 
 loch_status loch_nccl_get_native(loch_nccl *nccl, size_t rank, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the ncclComm_t is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the ncclComm_t is NULL");
     *out = NULL;
     if (!nccl) return LOCH_FAIL(INVALID, "the NCCL communicators are NULL");
     if (rank >= nccl->count)

@@ -233,7 +233,7 @@ loch_status loch_stream_pool_create(loch_device *device, const loch_stream_pool_
                                     loch_stream_pool **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "loch_stream_pool_create needs a device and an output pointer");
+    if (!device || !out) return LOCH_FAIL(INVALID, "loch_stream_pool_create needs a device and an out pointer");
     loch_stream_pool_options read;
     LOCH_TRY_RETURN(stream_pool_read_options(options, &read));
     loch_stream_pool *pool = lochi_zalloc(sizeof *pool);
@@ -270,7 +270,7 @@ void loch_stream_pool_destroy(loch_stream_pool *pool)
 loch_status loch_stream_pool_acquire(loch_stream_pool *pool, loch_stream **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out) return LOCH_FAIL(INVALID, "taking a stream needs a pool of streams and an output pointer");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "taking a stream needs a pool of streams and an out pointer");
     lochi_kept *it = shelf_find(pool, &pool->streams);
     const bool is_new = !it;
     if (is_new) {
@@ -309,7 +309,7 @@ loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream
 loch_status lochi_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind, loch_event **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out) return LOCH_FAIL(INVALID, "taking an event needs a pool of streams and an output pointer");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "taking an event needs a pool of streams and an out pointer");
     if ((unsigned)kind > LOCH_EVENT_TIMED) return LOCH_FAIL(INVALID, "event kind %d is not known", (int)kind);
     stream_shelf *shelf = &pool->events[kind];
     lochi_kept *it = shelf_find(pool, shelf);

@@ -165,7 +165,7 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
 {
     if (out) *out = NULL;
     if (!allocator || !request || !out)
-        return LOCH_FAIL(INVALID, "an allocation needs an allocator, a request and a place for the result");
+        return LOCH_FAIL(INVALID, "an allocation needs an allocator, a request and an out pointer");
     loch_request read;
     LOCH_TRY_RETURN(allocator_read_request(allocator, request, &read));
     if (!read.bytes && !read.max_bytes && !(allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)) return LOCH_OK;

@@ -29,7 +29,7 @@ static void typed_finish(const loch_type *type, char *elements, size_t count)
 loch_status loch_alloc_typed(loch_allocator *allocator, const loch_type *type, size_t count,
                              const loch_request *request, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "typed memory needs a place for the result");
+    if (!out) return LOCH_FAIL(INVALID, "typed memory needs an out pointer");
     *out = NULL;
     size_t bytes;
     LOCH_TRY_RETURN(typed_check(allocator, type, count, &bytes));

@@ -174,7 +174,7 @@ loch_status loch_context_acquire_copy(loch_context *context, loch_tensor *tensor
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy needs a tensor and an output pointer");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy needs a tensor and an out pointer");
     lochi_copies_sweep(context);
     if (!lochi_tensor_is_at(tensor, lochi_context_place(context, context->current)->device))
         return copies_get(context, tensor, out);

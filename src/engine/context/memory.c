@@ -157,7 +157,7 @@ static loch_status memory_create(loch_context *context, uint32_t not_flags, loch
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the tensor is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the tensor is NULL");
     lochi_context_wish wish = {.allocator = lochi_context_allocator(context, context->current),
                                .seat = context->current,
                                .flags = context->flags & ~not_flags,

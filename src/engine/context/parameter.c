@@ -82,7 +82,7 @@ loch_status loch_context_declare(loch_context *context, const char *name, loch_d
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
     if (!out || (unsigned)spread > LOCH_SPREAD_PARTS)
-        return LOCH_FAIL(INVALID, "a parameter needs an output pointer and a valid loch_spread value");
+        return LOCH_FAIL(INVALID, "a parameter needs an out pointer and a valid loch_spread value");
     lochi_layout layout;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, NULL, &layout));
     const size_t places = spread == LOCH_SPREAD_ONE ? 1 : context->order_count;
@@ -429,7 +429,7 @@ loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_
 {
     if (out) *out = NULL;
     if (!parameter || !out)
-        return LOCH_FAIL(INVALID, "the tensor of a parameter on a seat needs the parameter and an output pointer");
+        return LOCH_FAIL(INVALID, "the tensor of a parameter on a seat needs the parameter and an out pointer");
     const parameter_place *place = NULL;
     for (size_t i = 0; !place && i < parameter->places_count; i++)
         if (parameter->places[i].seat == seat.number) place = &parameter->places[i];

@@ -76,7 +76,7 @@ loch_status loch_context_require_stream(loch_context *context, loch_stream **out
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the stream is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the stream is NULL");
     return lochi_context_stream(context, context->current, out);
 }
 
@@ -100,7 +100,7 @@ loch_status loch_context_require_cublas(loch_context *context, loch_cublas **out
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the cuBLAS handle is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the cuBLAS handle is NULL");
     lochi_context_seat *seat = &context->seats[context->current];
     loch_stream *stream;
     LOCH_TRY_RETURN(lochi_context_stream(context, context->current, &stream));

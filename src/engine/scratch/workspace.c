@@ -20,7 +20,7 @@ loch_status loch_workspace_create(loch_allocator *allocator, loch_stream *stream
                                   loch_workspace **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a workspace needs an allocator and an output pointer");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a workspace needs an allocator and an out pointer");
     loch_device *device = loch_allocator_get_device(allocator);
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("loch_request", request, &read, sizeof read));
@@ -65,7 +65,7 @@ static loch_buffer *workspace_share(loch_workspace *workspace, size_t bytes, loc
 loch_status loch_workspace_acquire(loch_workspace *workspace, size_t bytes, loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!workspace || !out) return LOCH_FAIL(INVALID, "taking a buffer needs a workspace and an output pointer");
+    if (!workspace || !out) return LOCH_FAIL(INVALID, "taking a buffer needs a workspace and an out pointer");
     *out = workspace_share(workspace, bytes, NULL);
     if (*out) return LOCH_OK;
     loch_buffer *larger;

@@ -59,7 +59,7 @@ static lochi_fork_part timeline_part = {
 loch_status loch_timeline_create(const loch_timeline_options *options, loch_timeline **out)
 {
     if (out) *out = NULL;
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the timeline is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the timeline is NULL");
     loch_timeline_options how = {.size = sizeof how};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of timeline options", options, &how, sizeof how));
     loch_timeline *timeline = lochi_zalloc(sizeof *timeline);

@@ -336,7 +336,7 @@ loch_status loch_npy_load(const char *path, const loch_npy_load_options *options
 {
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
-    if (!path || !out) return LOCH_FAIL(INVALID, "loading needs a path and an output pointer");
+    if (!path || !out) return LOCH_FAIL(INVALID, "loading needs a path and an out pointer");
     loch_npy_load_options how;
     LOCH_TRY_RETURN(npy_read_load_options(options, &how));
     npy_source source = {.path = path, .file = -1, .how = &how};

@@ -420,7 +420,7 @@ static loch_status small_program(const void *user)
     }
     loch_stream_pool_destroy(pool);
     const loch_error failure = *loch_error_get();
-    (void)!loch_device_sync(program_device); /* what is queued takes memory of the device's */
+    LOCH_IGNORE(loch_device_sync(program_device)); /* what is queued takes memory of the device's */
     if (status != LOCH_OK) loch_error_set(failure.status, NULL, 0, "%s", failure.sentence);
     return status;
 }
