@@ -227,6 +227,9 @@ typedef struct loch_memory_piece {
     uint64_t id;
     void *range_address; /**< address of the range around the piece */
     size_t range_bytes;  /**< size of the range in bytes */
+    /** In a pool with a source: how many segments the source gave the pool before this one; else 0. Such a pool places
+     *  blocks in the order of its segments: processes that make equal requests see equal numbers and offsets. */
+    uint64_t range_number;
 } loch_memory_piece;
 
 /** Receives one piece of memory. Called without locks: it may use the pool in any way. A return value other than
@@ -268,7 +271,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_release_capture(loch_allocator *poo
  *  not a pool. E_OUT_OF_RANGE: `request->bytes` is more than `max_bytes`. E_BUSY: the stream is captured or the pool
  *  is asleep. E_UNSUPPORTED: the device has no virtual memory, or a wrapper has no growable blocks.
  *  @param request  size, alignment, stream, tag, flags and timeout; may be NULL
- *  @param out      owned by the caller; free it with loch_allocator_free. NULL on failure. */
+ *  @param out      owned by the caller; free it with loch_free. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_alloc_growable(loch_allocator *pool, size_t max_bytes,
                                                             const loch_request *request, void **out);
 

@@ -10,7 +10,8 @@
 /* Opens `path` for `access` (O_WRONLY, O_RDWR), closed by exec. A regular file at `path` is replaced by a new one
  * that only its user can read (0600); processes that have the old file open, and other links to it, keep the old
  * file. A path that is not a regular file (a pipe, a terminal) is opened as it is, and *is_special is set to true. A
- * symbolic link in the last component is not followed. Returns -1 and errno on failure: ELOOP for a link. */
+ * symbolic link in the last component is not followed. Returns -1 and errno on failure: ELOOP for a link, EACCES for a
+ * pipe of another user. */
 int lochi_own_file_open(const char *path, int access, bool *is_special);
 
 #endif

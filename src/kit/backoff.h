@@ -16,4 +16,8 @@
 /* Lets a moment pass. `*turn` starts at 0 for each wait and counts the calls. Not a cancellation point. */
 void lochi_backoff(unsigned *turn);
 
+/* Lets a moment pass in a wait whose end has to be noticed soon, such as one for a device: yields up to 1024 times, and
+ * then sleeps for 20 µs at a time. `*turn` is as for lochi_backoff. */
+void lochi_backoff_eager(unsigned *turn);
+
 #endif

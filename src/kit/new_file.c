@@ -91,6 +91,22 @@ loch_status lochi_new_file_open(lochi_new_file *file, const char *path)
     return is_link ? file_open_directly(file, O_CREAT) : file_open_new(file, 0666);
 }
 
+bool lochi_new_file_is_foreign(const struct stat *about)
+{
+    return S_ISFIFO(about->st_mode) && about->st_uid != geteuid() && about->st_uid != 0;
+}
+
+/* Opens what is no regular file. Looks before, because opening a pipe waits for its reader, and again at what it has
+ * opened. */
+static loch_status file_open_special(lochi_new_file *file, const struct stat *before)
+{
+    struct stat about;
+    if (lochi_new_file_is_foreign(before)) return lochi_new_file_fail(file, EACCES);
+    LOCH_RETURN(file_open_directly(file, O_NOFOLLOW | O_NOCTTY));
+    if (fstat(file->number, &about) == 0 && !lochi_new_file_is_foreign(&about)) return LOCH_OK;
+    return lochi_new_file_fail(file, EACCES);
+}
+
 loch_status lochi_new_file_open_private(lochi_new_file *file, const char *path)
 {
     LOCHI_NOT_CANCELLED;
@@ -98,7 +114,7 @@ loch_status lochi_new_file_open_private(lochi_new_file *file, const char *path)
     *file = (lochi_new_file){.path = path, .number = -1};
     const int error = lstat(path, &about) == 0 ? 0 : errno;
     if (error == ENOENT || (!error && S_ISREG(about.st_mode))) return file_open_new(file, 0600);
-    return error ? lochi_new_file_fail(file, error) : file_open_directly(file, O_NOFOLLOW | O_NOCTTY);
+    return error ? lochi_new_file_fail(file, error) : file_open_special(file, &about);
 }
 
 loch_status lochi_new_file_write(const lochi_new_file *file, const void *from, size_t bytes)

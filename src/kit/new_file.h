@@ -7,8 +7,10 @@
 
 #include <limits.h>
 #include <loch/status.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 /* A struct of zeros is a file that was not opened. */
 typedef struct lochi_new_file {
@@ -23,8 +25,11 @@ loch_status lochi_new_file_open(lochi_new_file *file, const char *path);
 
 /* Opens a file that may reveal what a program works on, in a folder that every user may write to. Only its user can
  * read it (0600), whatever permissions a file with that name had. A symbolic link in the last component is not
- * followed: E_IO. */
+ * followed, and a pipe of another user is not written to: E_IO. */
 loch_status lochi_new_file_open_private(lochi_new_file *file, const char *path);
+
+/* Returns whether a file is a pipe that another user than root made: that user may read what is written to it. */
+bool lochi_new_file_is_foreign(const struct stat *about);
 
 /* Writes all of the bytes. E_IO. */
 loch_status lochi_new_file_write(const lochi_new_file *file, const void *from, size_t bytes);

@@ -5,6 +5,7 @@
 #include "nccl_meet.h"
 #include "nccl_memory.h"
 #include "nccl_watch.h"
+#include "kit/backoff.h"
 #include "kit/fail.h"
 #include "kit/now.h"
 #include <stdio.h>
@@ -56,12 +57,12 @@ static loch_status nccl_sync(loch_comm *comm, loch_stream *stream)
     const comm_nccl *nccl = comm->below;
     if (comm->ranks == 1) return loch_stream_sync(stream);
     const uint64_t deadline_ns = lochi_now_ns() + comm->timeout_ns;
-    for (unsigned turn = 0;; turn++) {
+    for (unsigned turn = 0;;) {
         const loch_status status = loch_stream_query(stream);
         if (atomic_load_explicit(&nccl->is_aborted, memory_order_acquire)) return lochi_comm_failure_get(comm);
         if (status != LOCH_E_BUSY) return status;
-        if (turn % 64 == 63 && lochi_now_ns() > deadline_ns) return nccl_give_up(comm);
-        lochi_comm_pause(turn);
+        if (lochi_now_ns() > deadline_ns) return nccl_give_up(comm);
+        lochi_backoff_eager(&turn);
     }
 }
 

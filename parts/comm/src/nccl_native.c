@@ -2,14 +2,9 @@
 /* The communicator of NCCL: entering its device, waiting for its calls, giving it up. */
 #include "nccl_native.h"
 #include "nccl_watch.h"
+#include "kit/backoff.h"
 #include "kit/fail.h"
 #include "kit/now.h"
-#include <sched.h>
-#include <time.h>
-
-#define PAUSE_SPINS 64
-#define PAUSE_YIELDS 1024
-#define PAUSE_NS 20000
 
 loch_status lochi_comm_frame_enter(const loch_comm *comm, comm_frame *frame)
 {
@@ -22,15 +17,6 @@ void lochi_comm_frame_leave(const comm_frame *frame)
 {
     /* A failure means that the context that was current has been destroyed: then none is current. */
     (void)frame->driver->leave(frame->self, frame->before);
-}
-
-void lochi_comm_pause(unsigned turn)
-{
-    if (turn < PAUSE_SPINS) return;
-    if (turn < PAUSE_YIELDS)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
 void lochi_comm_native_abort(loch_comm *comm)
@@ -61,10 +47,10 @@ static int native_wait(loch_comm *comm)
     comm_nccl *nccl = comm->below;
     const uint64_t deadline_ns = lochi_now_ns() + comm->timeout_ns;
     int result = COMM_NCCL_IN_PROGRESS;
-    for (unsigned turn = 0; result == COMM_NCCL_IN_PROGRESS; turn++) {
+    for (unsigned turn = 0; result == COMM_NCCL_IN_PROGRESS;) {
         if (atomic_load_explicit(&comm->is_failed, memory_order_acquire)) return -1;
-        if (turn >= PAUSE_YIELDS && lochi_now_ns() > deadline_ns) return -1;
-        lochi_comm_pause(turn);
+        if (lochi_now_ns() > deadline_ns) return -1;
+        lochi_backoff_eager(&turn);
         if (nccl->api->ncclCommGetAsyncError(nccl->native, &result) != COMM_NCCL_SUCCESS) return -1;
     }
     return result;

@@ -39,9 +39,6 @@ loch_status lochi_comm_frame_enter(const loch_comm *comm, comm_frame *frame);
 /* Makes current what was current before. Keeps the error record. */
 void lochi_comm_frame_leave(const comm_frame *frame);
 
-/* Waits a moment: the `turn`-th of a row of waits, which become longer. */
-void lochi_comm_pause(unsigned turn);
-
 /* Ends a call of NCCL that returned `result`: waits until it was carried out on the host. On failure the communicator
  * fails and its work is given up. The lock is held, and the device current. */
 loch_status lochi_comm_native_finish(loch_comm *comm, int result, const char *call);

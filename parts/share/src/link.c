@@ -136,6 +136,21 @@ bool lochi_share_link_know_senders(int link)
 
 /* --- messages --- */
 
+/* Waits until a message or the end is there (POLLIN), or until there is room for one (POLLOUT). Returns 0 or the error
+ * number. */
+static int link_wait(int link, short events, uint64_t deadline_ns)
+{
+    if (!deadline_ns) return EAGAIN;
+    for (;;) {
+        const uint64_t left_ns = deadline_left_ns(deadline_ns), left_ms = left_ns / 1000000u + 1;
+        if (!left_ns) return ETIMEDOUT;
+        struct pollfd one = {.fd = link, .events = events};
+        const int ready = poll(&one, 1, left_ms > 100000 ? 100000 : (int)left_ms);
+        if (ready > 0) return 0;
+        if (ready < 0 && errno != EINTR) return errno;
+    }
+}
+
 /* Room for the descriptors of one message, aligned for the system. */
 typedef union link_control {
     char bytes[CMSG_SPACE(SHARE_CHUNK * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
@@ -164,17 +179,13 @@ int lochi_share_link_send(int link, const void *bytes, size_t length, const int 
     }
 }
 
-/* Waits until a message or the end is there. Returns 0 or the error number. */
-static int link_wait(int link, uint64_t deadline_ns)
+int lochi_share_link_ask(int link, const void *bytes, size_t length, uint64_t deadline_ns)
 {
-    if (!deadline_ns) return EAGAIN;
     for (;;) {
-        const uint64_t left_ns = deadline_left_ns(deadline_ns), left_ms = left_ns / 1000000u + 1;
-        if (!left_ns) return ETIMEDOUT;
-        struct pollfd one = {.fd = link, .events = POLLIN};
-        const int ready = poll(&one, 1, left_ms > 100000 ? 100000 : (int)left_ms);
-        if (ready > 0) return 0;
-        if (ready < 0 && errno != EINTR) return errno;
+        int error = lochi_share_link_send(link, bytes, length, NULL, 0, MSG_DONTWAIT);
+        if (error != EAGAIN) return error;
+        error = link_wait(link, POLLOUT, deadline_ns);
+        if (error) return error;
     }
 }
 
@@ -219,7 +230,7 @@ static int link_receive(int link, void *bytes, size_t capacity, uint64_t deadlin
         const ssize_t got = recvmsg(link, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) {
-            const int error = link_wait(link, deadline_ns);
+            const int error = link_wait(link, POLLIN, deadline_ns);
             if (error) return error;
             continue;
         }

@@ -46,6 +46,10 @@ bool lochi_share_link_know_senders(int link);
  * side does not read and `flags` has MSG_DONTWAIT. */
 int lochi_share_link_send(int link, const void *bytes, size_t length, const int *descriptors, size_t count, int flags);
 
+/* Sends one message without descriptors. Waits until `deadline_ns` for the other side to read earlier ones. Returns 0
+ * or the error number; ETIMEDOUT. */
+int lochi_share_link_ask(int link, const void *bytes, size_t length, uint64_t deadline_ns);
+
 /* Receives one message. Waits until `deadline_ns`; 0 for no waiting.
  * `length` is 0 when the other side has closed. `descriptors` has room for SHARE_CHUNK; the caller closes `*count` of
  * them, in every case. Returns 0 or the error number: ETIMEDOUT, EMFILE if descriptors were lost because the process

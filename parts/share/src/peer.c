@@ -309,7 +309,7 @@ static int peer_exchange(share_owner *owner, share_request *request, uint64_t de
     request->version = SHARE_VERSION;
     request->sequence = ++owner->last_sequence;
     if (request->kind == SHARE_IMPORT) request->lease = ++owner->last_lease; /* rises in the order of sending */
-    const int error = lochi_share_link_send(owner->fd, request, sizeof *request, NULL, 0, MSG_DONTWAIT);
+    const int error = lochi_share_link_ask(owner->fd, request, sizeof *request, deadline_ns);
     if (error && error != EPIPE) return error; /* an owner that has closed may have left the reason */
     return peer_receive(owner, request->sequence, deadline_ns, reply, descriptors, count);
 }

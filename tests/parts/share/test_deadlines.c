@@ -123,6 +123,37 @@ static void a_slow_owner_delays_no_import_from_others_and_no_shorter_timeout(voi
     partner_stop(&quick);
 }
 
+/* More ends of leases than the socket takes are in front of the request, and the owner goes on before the deadline. */
+static void an_import_after_many_releases_waits_for_its_owner(void **state)
+{
+    (void)state;
+    enum { LEASES = 3000 };
+    static loch_buffer *buffers[LEASES];
+    uint8_t token[LOCH_PARCEL_TOKEN_MAX];
+    partner slow = partner_start("cpu");
+    const size_t bytes = hostile_read_offer(&slow, 0, BYTES, token);
+    for (size_t i = 0; i < LEASES; i++)
+        CHECK_OK(loch_parcel_import(cpu, token, bytes, NULL, &buffers[i]));
+    stop(&slow);
+    for (size_t i = 1; i < LEASES; i++) /* the first one keeps the connection */
+        loch_buffer_release(buffers[i]);
+    const uint64_t latest = lochi_share_deadline(SHORT_SECONDS * 1000000000ull);
+    const uint64_t earliest = lochi_share_deadline(short_time.timeout_ns);
+    loch_buffer *none = TEST_UNTOUCHED;
+    CHECK_FAILS(loch_parcel_import(cpu, token, bytes, &short_time, &none), BUSY);
+    assert_null(none);
+    assert_true(lochi_share_deadline_is_over(earliest)); /* it could have gone on until then */
+    assert_false(lochi_share_deadline_is_over(latest));
+    waiter w = {.token = token, .bytes = bytes};
+    assert_int_equal(pthread_create(&w.thread, NULL, wait_for_import, &w), 0);
+    hostile_pause(100);
+    assert_int_equal(kill(slow.pid, SIGCONT), 0);
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    CHECK_OK(w.status);
+    loch_buffer_release(buffers[0]);
+    partner_stop(&slow);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -144,6 +175,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_hostile_owner_cannot_exceed_the_timeout),
         cmocka_unit_test(a_silent_socket_is_read_until_the_timeout),
         cmocka_unit_test(a_slow_owner_delays_no_import_from_others_and_no_shorter_timeout),
+        cmocka_unit_test(an_import_after_many_releases_waits_for_its_owner),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -165,6 +165,22 @@ static loch_status save_ring(loch_allocator *pool, const char *path)
     return status;
 }
 
+/* Another user has made a pipe under the name of the file, and reads it. */
+static void expect_no_writing_to_a_foreign_pipe(loch_status (*write_to)(loch_allocator *, const char *),
+                                                loch_allocator *pool)
+{
+    char byte;
+    if (geteuid() != 0) return; /* cannot make one */
+    assert_int_equal(mkfifo(in_folder("log"), 0666), 0);
+    assert_int_equal(chown(in_folder("log"), 65534, 65534), 0);
+    const int reader = open(in_folder("log"), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(reader >= 0);
+    CHECK_FAILS(write_to(pool, in_folder("log")), IO);
+    assert_true(read(reader, &byte, 1) <= 0);
+    close(reader);
+    assert_int_equal(unlink(in_folder("log")), 0);
+}
+
 static void own_files_are_their_users_own(void **state)
 {
     (void)state;
@@ -199,6 +215,7 @@ static void own_files_are_their_users_own(void **state)
         assert_int_equal(unlink(in_folder("log")), 0);
         assert_int_equal(unlink(in_folder("secret")), 0);
         CHECK_OK(writers[i](pool, "/dev/null")); /* no regular file: as it is */
+        expect_no_writing_to_a_foreign_pipe(writers[i], pool);
         CHECK_FAILS(writers[i](pool, folder), IO);
     }
     umask(mask);

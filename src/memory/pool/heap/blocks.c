@@ -78,39 +78,57 @@ static bool heap_holds(const pool_block *block, size_t bytes, size_t alignment)
     return shift <= block->bytes && bytes <= block->bytes - shift;
 }
 
-/* Finds the smallest block that fits among the first `looks` of a bin; the lowest address of equal ones. */
-static inline __attribute__((always_inline)) pool_block *heap_smallest(pool_block *block, size_t bytes,
-                                                                       size_t alignment, bool is_piece, unsigned looks)
+/* Tells whether a block lies before another one: by the age of their segments, and by address inside one segment.
+ * Processes that make the same requests get segments from their sources at other addresses, but in the same order. */
+static LOCHI_RARE bool heap_is_older(const lochi_pool *pool, const pool_block *block, const pool_block *other)
+{
+    const pool_handle *home = lochi_pool_find_handle(pool, block->start),
+                      *other_home = lochi_pool_find_handle(pool, other->start);
+    return home == other_home ? block->start < other->start : home->age < other_home->age;
+}
+
+static inline bool heap_is_before(const lochi_pool *pool, const pool_block *block, const pool_block *other)
+{
+    if (LOCHI_UNLIKELY(pool->options.source != NULL)) return heap_is_older(pool, block, other);
+    return block->start < other->start;
+}
+
+/* Finds the smallest block that fits among the first `looks` of a bin; the first in the pool's order of equal ones. */
+static inline __attribute__((always_inline)) pool_block *
+heap_smallest(const lochi_pool *pool, pool_block *block, size_t bytes, size_t alignment, bool is_piece, unsigned looks)
 {
     pool_block *best = NULL;
     for (; block && looks; block = block->list_next, looks--) {
         if (!heap_holds(block, bytes, alignment) || block->is_piece != is_piece) continue;
-        if (!best || block->bytes < best->bytes || (block->bytes == best->bytes && block->start < best->start))
+        if (!best || block->bytes < best->bytes || (block->bytes == best->bytes && heap_is_before(pool, block, best)))
             best = block;
     }
     return best;
 }
 
-static inline __attribute__((always_inline)) pool_block *heap_fit_bins(const pool_bins *bins, size_t bytes,
-                                                                       size_t alignment, bool is_piece, unsigned looks)
+static inline __attribute__((always_inline)) pool_block *heap_fit_bins(const lochi_pool *pool, const pool_bins *bins,
+                                                                       size_t bytes, size_t alignment, bool is_piece,
+                                                                       unsigned looks)
 {
     for (unsigned bin = heap_bin(bytes); (bin = heap_bin_above(bins, bin)) < POOL_BINS; bin++) {
-        pool_block *block = heap_smallest(bins->bins[bin], bytes, alignment, is_piece, looks);
+        pool_block *block = heap_smallest(pool, bins->bins[bin], bytes, alignment, is_piece, looks);
         if (block) return block;
     }
     return NULL;
 }
 
-static LOCHI_RARE pool_block *heap_fit_all(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece)
+static LOCHI_RARE pool_block *heap_fit_all(const lochi_pool *pool, const pool_bins *bins, size_t bytes,
+                                           size_t alignment, bool is_piece)
 {
-    return heap_fit_bins(bins, bytes, alignment, is_piece, UINT_MAX);
+    return heap_fit_bins(pool, bins, bytes, alignment, is_piece, UINT_MAX);
 }
 
 /* Searches a few blocks of each bin first, and all blocks before it gives up. */
-pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece)
+pool_block *lochi_pool_bins_fit(const lochi_pool *pool, const pool_bins *bins, size_t bytes, size_t alignment,
+                                bool is_piece)
 {
-    pool_block *block = heap_fit_bins(bins, bytes, alignment, is_piece, HEAP_LOOKS);
-    return LOCHI_LIKELY(block != NULL) ? block : heap_fit_all(bins, bytes, alignment, is_piece);
+    pool_block *block = heap_fit_bins(pool, bins, bytes, alignment, is_piece, HEAP_LOOKS);
+    return LOCHI_LIKELY(block != NULL) ? block : heap_fit_all(pool, bins, bytes, alignment, is_piece);
 }
 
 /* Tells whether a block is free and may be merged with free memory of a lane. */
@@ -216,7 +234,7 @@ pool_block *lochi_pool_fit_in(lochi_pool *pool, pool_block *block, const pool_wa
 /* Cuts a request out of the best block of the bins. */
 static pool_block *heap_fit(lochi_pool *pool, const pool_bins *bins, const pool_want *want, loch_status *status)
 {
-    pool_block *block = lochi_pool_bins_fit(bins, want->bytes, want->alignment, false);
+    pool_block *block = lochi_pool_bins_fit(pool, bins, want->bytes, want->alignment, false);
     if (block && LOCHI_UNLIKELY(pool->policy.is_unsplit) && !lochi_pool_is_near(block, want->bytes)) return NULL;
     return block ? lochi_pool_fit_in(pool, block, want, status) : NULL;
 }
@@ -520,38 +538,30 @@ static bool heap_is_anybodys(const pool_block *block)
     return heap_may_join(block, NULL) && !block->is_nest;
 }
 
-/* Makes free memory of a nest ordinary free memory of its lane. */
-static void heap_open_nest(lochi_pool *pool, pool_block *block)
-{
-    lochi_pool_bins_remove(heap_bins(block), block);
-    block->is_nest = false;
-    block = heap_merge(pool, block);
-    lochi_pool_bins_add(heap_bins(block), block);
-}
-
-/* Tells whether a handle lies wholly under a free block of a nest and the free blocks around it. */
-static bool heap_keeps_handle(lochi_pool *pool, const pool_block *block)
-{
-    const heap_run run = heap_find_run(block);
-    return lochi_pool_find_whole(pool, run.start, run.end) != NULL;
-}
-
-/* Opens nests: all of them, or those that keep a handle from being idle. */
+/* Makes free memory of nests ordinary free memory of their lanes: of all of them, or where it keeps a handle from being
+ * idle. */
 static void heap_open_nests(lochi_pool *pool, bool all)
 {
-    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         int bin = POOL_BINS - 1;
         for (pool_block *block; (block = lochi_pool_bins_below(&lane->nests, &bin)); bin--)
             for (pool_block *next; block; block = next) {
                 next = block->list_next; /* opened nests leave the bin */
-                if (all || heap_keeps_handle(pool, block)) heap_open_nest(pool, block);
+                const heap_run run = heap_find_run(block);
+                if (!all && !lochi_pool_find_whole(pool, run.start, run.end)) continue;
+                lochi_pool_bins_remove(&lane->nests, block);
+                block->is_nest = false;
+                block = heap_merge(pool, block);
+                lochi_pool_bins_add(&block->lane->bins, block);
             }
     }
 }
 
-static void heap_join_lanes(lochi_pool *pool)
+void lochi_pool_join_lanes(lochi_pool *pool)
 {
-    if (!pool->lanes || !pool->lanes->next) return; /* free neighbours of one lane are merged already */
+    lochi_lock_assert_held(&pool->lock);
+    heap_open_nests(pool, !pool->policy.is_virtual); /* all, where nothing can be remapped */
+    if (!pool->lanes || !pool->lanes->next) return;  /* free neighbours of one lane are merged already */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (!heap_is_anybodys(block) || !heap_is_anybodys(block->behind)) continue;
         lochi_pool_bins_remove(heap_bins(block), block);
@@ -566,18 +576,11 @@ static void heap_join_lanes(lochi_pool *pool)
     }
 }
 
-void lochi_pool_join_lanes(lochi_pool *pool)
-{
-    lochi_lock_assert_held(&pool->lock);
-    heap_open_nests(pool, !pool->policy.is_virtual); /* all, where nothing can be remapped */
-    heap_join_lanes(pool);
-}
-
 void lochi_pool_join_all(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
     heap_open_nests(pool, true);
-    heap_join_lanes(pool);
+    lochi_pool_join_lanes(pool);
 }
 
 /* Makes a free block that is in no bin ordinary free memory of a lane. */

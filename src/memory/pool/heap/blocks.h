@@ -26,8 +26,10 @@ static inline bool lochi_pool_is_near(const pool_block *block, size_t bytes)
 void lochi_pool_bins_add(pool_bins *bins, pool_block *block);
 /* Takes a block out of its bin. */
 void lochi_pool_bins_remove(pool_bins *bins, pool_block *block);
-/* Finds the block that fits best, among whole pieces or among all others; NULL for none. */
-pool_block *lochi_pool_bins_fit(const pool_bins *bins, size_t bytes, size_t alignment, bool is_piece);
+/* Finds the block that fits best, among whole pieces or among all others; NULL for none. Of equal blocks it is the one
+ * at the lowest address, in pools with a source the one in the oldest segment. */
+pool_block *lochi_pool_bins_fit(const lochi_pool *pool, const pool_bins *bins, size_t bytes, size_t alignment,
+                                bool is_piece);
 /* Finds the first block of the largest non-empty bin at or below `*bin`, and lowers `*bin` to it; NULL for none.
  * To walk from large to small, start with POOL_BINS - 1, follow list_next, then call again with the bin less 1. */
 pool_block *lochi_pool_bins_below(const pool_bins *bins, int *bin);

@@ -123,6 +123,7 @@ static void image_copy_handles(const pool_handle *handle, bool is_mapped, pool_i
         if (at >= image->handles_room) continue;
         image->handles[at] = (pool_image_handle){.start = is_mapped ? handle->at : 0,
                                                  .bytes = handle->bytes,
+                                                 .age = handle->age,
                                                  .mappings = is_mapped ? handle->mappings : 0,
                                                  .is_raw = !handle->handle && handle->raw,
                                                  .is_asleep = lochi_pool_is_asleep(handle)};

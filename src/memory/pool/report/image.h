@@ -41,6 +41,7 @@ typedef struct pool_image_block {
 typedef struct pool_image_handle {
     uintptr_t start; /* 0 if it is not mapped */
     size_t bytes;
+    uint64_t age;      /* of a segment from a source: how many came before it */
     unsigned mappings; /* addresses at which it is mapped, including old ones */
     bool is_raw, is_asleep;
 } pool_image_handle;

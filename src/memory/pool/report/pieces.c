@@ -14,6 +14,7 @@ typedef struct pieces_walk {
     size_t handle; /* raw segments: the one around the next block */
     uintptr_t range;
     size_t range_bytes;
+    uint64_t range_number;
     loch_memory_visitor *visitor;
     void *user;
 } pieces_walk;
@@ -50,7 +51,10 @@ static void pieces_find_range(pieces_walk *walk)
         while (walk->handle < image->handles_count &&
                handles[walk->handle].start + handles[walk->handle].bytes <= start)
             walk->handle++;
-        if (walk->handle < image->handles_count) end = handles[walk->handle].start + handles[walk->handle].bytes;
+        if (walk->handle < image->handles_count) {
+            end = handles[walk->handle].start + handles[walk->handle].bytes;
+            walk->range_number = handles[walk->handle].age;
+        }
     } else {
         for (size_t i = walk->block; i < image->blocks_count && image->blocks[i].start == end;
              i = pieces_next(image, i)) {
@@ -76,7 +80,8 @@ static loch_status pieces_visit(const pieces_walk *walk, const pool_image_block 
                                      .stream_id = block->stream,
                                      .id = is_live ? block->id : 0,
                                      .range_address = (void *)walk->range,
-                                     .range_bytes = walk->range_bytes};
+                                     .range_bytes = walk->range_bytes,
+                                     .range_number = walk->range_number};
     return walk->visitor(&piece, walk->user);
 }
 

@@ -275,7 +275,7 @@ static pool_block *growable_find_bare(const lochi_pool *pool, size_t bytes, size
 {
     const bool is_small = bytes <= pool->span / GROWABLE_PART;
     const bool has_room = pool->annexes.ranged_bytes <= pool->span / GROWABLE_SHARE;
-    return is_last_resort || (is_small && has_room) ? lochi_pool_bins_fit(pool->bare, bytes, step, false) : NULL;
+    return is_last_resort || (is_small && has_room) ? lochi_pool_bins_fit(pool, pool->bare, bytes, step, false) : NULL;
 }
 
 /* Takes addresses out of the pool's range, or reserves an annex. The block has its addresses and is in no list. */

@@ -141,6 +141,7 @@ typedef struct pool_handle {
     loch_handle *handle; /* NULL for a raw segment */
     void *raw;           /* address of a raw segment, as the driver or the source returned it */
     size_t raw_bytes;    /* of which `bytes` from `at` on are used */
+    uint64_t age;        /* of a segment from a source: how many came before it */
     uintptr_t at;
     size_t bytes;
     unsigned mappings;        /* 1, and 1 for each fading block */

@@ -17,7 +17,9 @@
 #include "memory/pool/supply/reserve.h"
 #include "memory/pool/supply/segment.h"
 
-#define SUPPLY_SOURCE_MIN ((size_t)2 << 20)  /* of segments of a source, unless the source has less */
+#define SUPPLY_SOURCE_MIN ((size_t)2 << 20)   /* bytes of segments of a source, unless the source has less: */
+#define SUPPLY_SOURCE_MAX ((size_t)128 << 20) /* between these two, the following part of what the pool holds */
+#define SUPPLY_SOURCE_PART 256
 #define SUPPLY_TRIES 3                       /* plans that may remove old mappings */
 #define SUPPLY_SHARED_MIN ((size_t)1 << 20)  /* bytes of segments of pinned memory that several blocks share: */
 #define SUPPLY_SHARED_MAX ((size_t)16 << 20) /* between these two, the following part of what the pool holds */
@@ -151,6 +153,14 @@ static loch_status supply_prepare(lochi_pool *pool, const pool_want *want, pool_
 
 /* --- raw segments --- */
 
+/* Returns a part of what the pool holds, between two bounds, or the size of handles that the options say. */
+static size_t supply_choose_part(const lochi_pool *pool, size_t divisor, size_t least, size_t most)
+{
+    const size_t part = pool->reserved / divisor;
+    if (pool->options.handle_bytes) return pool->options.handle_bytes;
+    return part < least ? least : part > most ? most : part / pool->step_bytes * pool->step_bytes;
+}
+
 /* Chooses the size of a segment of pinned memory.
  *
  * Pinning takes time by the byte (about 0.3 ms for each MiB) and hardly any by the call, and nothing of a segment can
@@ -173,11 +183,7 @@ static size_t supply_choose_exact(const lochi_pool *pool, size_t bytes, size_t n
  * more: an eighth of what the pool holds, between 16 and 256 MiB. */
 static size_t supply_choose_unaligned(const lochi_pool *pool)
 {
-    const size_t part = pool->reserved / SUPPLY_UNALIGNED_PART;
-    if (pool->options.handle_bytes) return pool->options.handle_bytes;
-    return part < SUPPLY_UNALIGNED_MIN   ? SUPPLY_UNALIGNED_MIN
-           : part > SUPPLY_UNALIGNED_MAX ? SUPPLY_UNALIGNED_MAX
-                                         : part / pool->step_bytes * pool->step_bytes;
+    return supply_choose_part(pool, SUPPLY_UNALIGNED_PART, SUPPLY_UNALIGNED_MIN, SUPPLY_UNALIGNED_MAX);
 }
 
 /* Gives free segments back before the pool takes more than it may keep, and adds them to `given`. None of them fits the
@@ -197,6 +203,13 @@ static void supply_make_way(lochi_pool *pool, const pool_want *want, const pool_
     lochi_error_restore(&saved);
 }
 
+/* Chooses the size of a segment from a source. It follows from the requests alone, never from the time that calls take:
+ * processes that make equal requests have to get equal segments. */
+static size_t supply_choose_for_source(const lochi_pool *pool)
+{
+    return supply_choose_part(pool, SUPPLY_SOURCE_PART, SUPPLY_SOURCE_MIN, SUPPLY_SOURCE_MAX);
+}
+
 pool_segment_size lochi_pool_size_segment(lochi_pool *pool, size_t bytes, size_t alignment)
 {
     lochi_lock_assert_held(&pool->lock);
@@ -209,13 +222,12 @@ pool_segment_size lochi_pool_size_segment(lochi_pool *pool, size_t bytes, size_t
         size.wished = size.needed;
     else if (pool->is_exact)
         size.wished = supply_choose_exact(pool, bytes + slack, size.needed);
-    else if (pool->kind == LOCH_MEMORY_PINNED && !pool->options.source)
+    else if (pool->options.source)
+        size.wished = supply_choose_for_source(pool);
+    else if (pool->kind == LOCH_MEMORY_PINNED)
         size.wished = supply_choose_unaligned(pool);
     else
         size.wished = lochi_pool_choose_handle(pool, size.needed > pool->reserved ? size.needed : pool->reserved);
-    if (pool->options.source && !pool->policy.is_unsplit && !pool->options.handle_bytes &&
-        size.wished < SUPPLY_SOURCE_MIN)
-        size.wished = SUPPLY_SOURCE_MIN;
     if (size.wished < size.needed) size.wished = size.needed;
     return size;
 }
