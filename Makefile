@@ -4,6 +4,7 @@
 BUILD ?= build
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
+TORCH ?= torch
 
 # CMake's own make, where there is no Ninja, must not inherit this one's flags.
 CMAKE_BUILD = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake --build
@@ -114,13 +115,16 @@ ptx-check: ## checks that these texts are what the compiler makes
 	@scripts/ptx --check
 
 torch-test: ## the shim and the exchange with a real PyTorch, without a GPU; installs 5 GB into the cache the first time
-	@scripts/setup build torch
+	@scripts/setup build $(TORCH)
 	@scripts/configure $(BUILD)
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
-	@LOCH_WERROR=1 JOBS=$(JOBS) scripts/build-torch-shim $(CACHE)/torch/bin/python $(BUILD)/lib
-	@tests/torch/run $(BUILD) $(CACHE)/torch/bin/python
-	@for file in tests/python/test_torch*.py; do LOCH_PYTHON=$(CACHE)/torch/bin/python tests/python/run $(BUILD) $$file || exit 1; done
-	@LOCH_PYTHON=$(CACHE)/torch/bin/python tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch_viz.py
+	@LOCH_WERROR=1 JOBS=$(JOBS) scripts/build-torch-shim $(CACHE)/$(TORCH)/bin/python $(BUILD)/lib
+	@tests/torch/run $(BUILD) $(CACHE)/$(TORCH)/bin/python
+	@for file in tests/python/test_torch*.py; do LOCH_PYTHON=$(CACHE)/$(TORCH)/bin/python tests/python/run $(BUILD) $$file || exit 1; done
+	@LOCH_PYTHON=$(CACHE)/$(TORCH)/bin/python tests/exchange/run $(abspath $(BUILD))/lib/libloch.so tests/exchange/test_torch_viz.py
+
+torch-newest: ## what torch-test does, with the newest PyTorch of PyPI instead of the oldest one that has a shim
+	@$(MAKE) torch-test TORCH=torch-newest
 
 torch-shims: ## the shims for all versions of PyTorch, into build/lib; downloads 2 GB the first time
 	@scripts/setup build torch torch-headers
@@ -164,7 +168,7 @@ bench-embedder: ## apps/embedder and ONNX Runtime on the CPU, in turns; installs
 	@$(CACHE)/embedder-bench/bin/python bench/embedder/cpu.py $(BUILD)/bench/embedder $(CACHE)/embedder
 
 deb: ## the Debian packages, into dist/
-	@scripts/setup build deb
+	@$(if $(filter deb,$(MAKECMDGOALS)),LOCH_SETUP_ASK=1) scripts/setup build deb
 	@scripts/deb $(BUILD) dist $(JOBS)
 
 deb-test: deb ## the Debian packages: lintian, their contents, and programs that are built with them
@@ -211,10 +215,10 @@ bench-check: ## which figures of docs/benchmarks.md no longer hold; QUICK=1, WIT
 	@$(CMAKE_BUILD) $(BUILD) -j $(JOBS)
 	@scripts/bench-report $(BUILD) --check $(if $(QUICK),--quick) $(if $(WITH),--with $(WITH)) $(if $(TRACES),--traces $(TRACES))
 
-bench-gpu: ## Loch beside PyTorch's allocators, cudaMallocAsync and RMM on a GPU: build/bench-gpu.md, README.md; ONLY=program,..., ROUNDS=3, QUICK=1
+bench-gpu: ## Loch beside PyTorch's allocators, cudaMallocAsync and RMM on a GPU: build/bench-gpu.md, README.md, docs/benchmarks.md; ONLY=program,..., ROUNDS=3, QUICK=1, UNTIL=seconds, RESUME=1
 	@scripts/setup build
 	@scripts/bench-gpu $(BUILD) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick) \
-	    $(if $(ONLY)$(QUICK),,--readme README.md)
+	    $(if $(UNTIL),--until $(UNTIL)) $(if $(RESUME),--resume) $(if $(ONLY)$(QUICK),,--readme README.md)
 
 docs: ## the documentation as a site, guides and reference with one search, into build/docs/html
 	@scripts/setup docs

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <loch/check.h>
 #include <loch/comm.h>
+#include <loch/engine.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,14 +120,17 @@ static void nccl_measure(nccl_bench *b, loch_device *device, size_t bytes)
 static void bench_nccl(const char *name)
 {
     nccl_bench b = {0};
-    loch_device *device;
+    loch_engine *engine;
     loch_nccl *nccl;
     void *call;
     loch_comm_info info = {.size = sizeof info};
-    LOCH_CHECK(loch_device_open(name, &device));
+    const loch_engine_device seat = {.size = sizeof seat, .name = name};
+    const loch_engine_options one = {.size = sizeof one, .devices = &seat, .devices_count = 1};
+    LOCH_CHECK(loch_engine_open(&one, &engine));
+    loch_device *device = loch_engine_get_device(engine, LOCH_SEAT(0));
     const loch_comm_options options = {.size = sizeof options, .device = device, .ranks = 1};
     LOCH_CHECK(loch_comm_create(&options, &b.comm));
-    LOCH_CHECK(loch_nccl_create(&device, 1, &nccl));
+    LOCH_CHECK(loch_engine_require_nccl(engine, &nccl));
     LOCH_CHECK(loch_nccl_get_native(nccl, 0, &b.native));
     LOCH_CHECK(loch_library_find(LOCH_LIBRARY_NCCL, "ncclAllReduce", &call));
     memcpy(&b.call, &call, sizeof call);
@@ -145,10 +149,9 @@ static void bench_nccl(const char *name)
     loch_tensor_release(b.gate);
     loch_event_destroy(b.start);
     loch_event_destroy(b.end);
-    loch_nccl_destroy(nccl);
     loch_comm_destroy(b.comm);
     loch_stream_close(b.stream);
-    loch_device_release(device);
+    LOCH_CHECK(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
 }
 
 /* --- MPI --- */

@@ -299,7 +299,7 @@ static void give(life_state *life, loch_allocator *pool, life_block *block)
     if (!block->address) return;
     check_mark(life, block);
     start = begin(life);
-    LOCH_CHECK(loch_allocator_free(pool, block->address));
+    LOCH_CHECK(loch_free(pool, block->address));
     end(life, start);
     *block = (life_block){0};
 }

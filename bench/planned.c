@@ -123,7 +123,7 @@ static void drop(program *p, size_t block)
     if (p->is_host && bytes >= 16)
         p->wrong +=
             memcmp(address, &block, sizeof block) != 0 || memcmp(address + bytes - 8, &block, sizeof block) != 0;
-    LOCH_CHECK(p->is_plain ? loch_allocator_free(p->pool, address) : loch_planned_free(p->planned, address));
+    LOCH_CHECK(p->is_plain ? loch_free(p->pool, address) : loch_planned_free(p->planned, address));
     p->live[block].address = NULL;
     p->requested -= bytes;
 }

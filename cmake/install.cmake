@@ -13,6 +13,9 @@ set(folders ${CMAKE_INSTALL_BINDIR} ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${package_
     ${CMAKE_INSTALL_MANDIR}/man1 ${CMAKE_INSTALL_MANDIR}/man3 ${CMAKE_INSTALL_MANDIR}/man7
     ${CMAKE_INSTALL_DATADIR}/bash-completion/completions ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
     ${LOCH_ZSH_COMPLETIONS})
+if(LOCH_INSTALL_DEBUG)
+    list(APPEND folders ${CMAKE_INSTALL_LIBDIR}/.debug ${CMAKE_INSTALL_BINDIR}/.debug)
+endif()
 file(GLOB_RECURSE inner CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR} include/* docs/* examples/* apps/*)
 foreach(path IN LISTS inner)
     if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/${path})
@@ -93,4 +96,11 @@ if(TARGET loch_program AND NOT LOCH_SANITIZE AND NOT LOCH_COVERAGE AND
         DEPENDS loch_program ${page_sources} CHANGELOG.md examples/01_devices.c)
     add_custom_target(loch_man ALL DEPENDS ${PROJECT_BINARY_DIR}/man/done)
     install(DIRECTORY ${PROJECT_BINARY_DIR}/man/pages/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+endif()
+
+# --- libraries and program without debug information: behind all files ---
+
+if(LOCH_INSTALL_STRIP AND NOT LOCH_SANITIZE AND NOT LOCH_COVERAGE AND CMAKE_STRIP AND CMAKE_OBJCOPY)
+    install(CODE "set(LOCH_STRIP \"${CMAKE_STRIP}\")\nset(LOCH_OBJCOPY \"${CMAKE_OBJCOPY}\")\nset(LOCH_KEEP_DEBUG ${LOCH_INSTALL_DEBUG})")
+    install(SCRIPT cmake/strip-installed.cmake)
 endif()

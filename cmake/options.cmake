@@ -7,6 +7,8 @@ option(LOCH_EXAMPLES "Build the examples, the applications and the benchmarks" $
 option(LOCH_ADAPTERS "Build the adapters: loch_torch, loch_onnxruntime, loch_umf, loch_malloc" ${PROJECT_IS_TOP_LEVEL})
 option(LOCH_PYTHON "Build the Python package, where Python 3.11 and its headers are found" ${PROJECT_IS_TOP_LEVEL})
 option(LOCH_INSTALL "Add Loch to what is installed" ${PROJECT_IS_TOP_LEVEL})
+option(LOCH_INSTALL_STRIP "Install libraries and program without debug information" ON)
+option(LOCH_INSTALL_DEBUG "Install that debug information in files of its own, in lib/.debug and bin/.debug" OFF)
 option(LOCH_TESTS "Prepare the tests; those that need cmocka are left out where it is missing" ${PROJECT_IS_TOP_LEVEL})
 option(LOCH_WERROR "Treat warnings as errors, with the compilers that CI knows: gcc up to 12, clang up to 14" OFF)
 set(LOCH_SANITIZE "" CACHE STRING "Sanitizers for everything: address,undefined or thread; memory with clang")

@@ -120,7 +120,7 @@ int main(void)
     LOCH_CHECK(loch_limit_create(fault, "limited", &limits, &limit));
     LOCH_CHECK(loch_logging_create(limit, "logged", &csv, &logging));
     for (loch_allocator *a = logging; a; a = loch_allocator_get_wrapped(a))
-        printf("%s%s", loch_allocator_get_kind(a), loch_allocator_get_wrapped(a) ? " around " : "\n");
+        printf("%s%s", loch_allocator_get_name(a), loch_allocator_get_wrapped(a) ? " around " : "\n");
     /* all of them are thread safe, so the stack is too */
     right += (loch_allocator_get_traits(logging) & LOCH_TRAIT_THREAD_SAFE) != 0;
 

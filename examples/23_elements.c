@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* Elements of tensors: conversions between all types, of single numbers and of whole arrays; elements of a tensor on a
- * device, read and written by loops on the host; and a tensor whose buffer is replaced. */
+ * device, read and written by loops on the host. */
 #include <loch/loch.h>
 #include <loch/tensor.h>
 #include <stdio.h>
 #include <string.h>
 
+/* Returns a number as it is after a way through a small type. */
+static float through(loch_dtype dtype, float value)
+{
+    uint16_t small;
+    float back;
+    LOCH_CHECK(loch_convert(dtype, &small, LOCH_F32, &value, 1, NULL));
+    LOCH_CHECK(loch_convert(LOCH_F32, &back, dtype, &small, 1, NULL));
+    return back;
+}
+
 /* Prints pi in every small float type. */
 static int numbers(void)
 {
     const float pi = 3.14159265F;
-    const float half = loch_f16_to_float(loch_f16_from_float(pi));
-    const float brain = loch_bf16_to_float(loch_bf16_from_float(pi));
-    const float fine = loch_f8e4m3_to_float(loch_f8e4m3_from_float(pi));
-    const float wide = loch_f8e5m2_to_float(loch_f8e5m2_from_float(pi));
+    const float half = through(LOCH_F16, pi), brain = through(LOCH_BF16, pi);
+    const float fine = through(LOCH_F8E4M3, pi), wide = through(LOCH_F8E5M2, pi);
     printf("pi: f16 %g, bf16 %g, f8e4m3 %g, f8e5m2 %g\n", (double)half, (double)brain, (double)fine, (double)wide);
     return half == 3.140625F && brain == 3.140625F && fine == 3.25F && wide == 3.0F;
 }
@@ -28,7 +36,9 @@ static int arrays(void)
     LOCH_CHECK(loch_convert(LOCH_F8E4M3, saturated, LOCH_F32, from, 4, NULL));
     LOCH_CHECK(loch_convert(LOCH_F8E4M3, unbounded, LOCH_F32, from, 4, &special));
     LOCH_CHECK(loch_convert(loch_dtype_of(whole[0]), whole, loch_dtype_of(from[0]), from, 4, NULL)); /* clipped */
-    const float most = loch_f8e4m3_to_float(saturated[3]), none = loch_f8e4m3_to_float(unbounded[3]);
+    float most, none;
+    LOCH_CHECK(loch_convert(LOCH_F32, &most, LOCH_F8E4M3, &saturated[3], 1, NULL));
+    LOCH_CHECK(loch_convert(LOCH_F32, &none, LOCH_F8E4M3, &unbounded[3], 1, NULL));
     printf("a million: %g or %g as f8e4m3, %d as %s\n", (double)most, (double)none, whole[3], loch_dtype_name(LOCH_I8));
     return most == 448 && none != none && whole[3] == 127;
 }
@@ -59,34 +69,10 @@ static loch_status make(loch_device *device, loch_tensor **out)
     *out = NULL;
     LOCH_RETURN(loch_tensor_create(LOCH_F32, LOCH_SHAPE(2, 3), NULL, &host));
     LOCH_RETURN(loch_tensor_fill(host, loch_scalar_of(0.5), NULL));
-    LOCH_RETURN(loch_tensor_to_device(host, device, NULL, &tensor));
-    LOCH_RETURN(loch_tensor_set_name(tensor, "scores"));
+    const loch_tensor_options there = {.size = sizeof there, .device = device, .name = "scores"};
+    LOCH_RETURN(loch_tensor_to(host, LOCH_F32, &there, &tensor));
     *out = loch_tensor_take(&tensor); /* the caller owns it now: nothing is left to release here */
     return LOCH_OK;
-}
-
-/* Exchanges two buffers under one tensor, as an engine does between steps: no copy, no new tensor. */
-static int exchange(void)
-{
-    loch_buffer *buffers[2] = {NULL, NULL};
-    loch_tensor *state;
-    loch_scalar item[2];
-    for (size_t i = 0; i < 2; i++)
-        LOCH_CHECK(loch_buffer_create_for_device(NULL, 4 * sizeof(float), NULL, &buffers[i]));
-    LOCH_CHECK(loch_tensor_create_in(buffers[0], 0, LOCH_F32, LOCH_SHAPE(4), NULL, &state));
-    for (size_t i = 0; i < 2; i++) {
-        LOCH_CHECK(loch_tensor_bind(state, buffers[i], 0));
-        LOCH_CHECK(loch_tensor_fill(state, loch_scalar_of(i + 1), NULL));
-    }
-    for (size_t i = 0; i < 2; i++) {
-        LOCH_CHECK(loch_tensor_bind(state, buffers[i], 0));
-        LOCH_CHECK(loch_tensor_read_item(state, 1, (const int64_t[]){0}, NULL, &item[i]));
-    }
-    printf("bound: %g in one buffer, %g in the other\n", item[0].value.f, item[1].value.f);
-    loch_tensor_release(state);
-    loch_buffer_release(buffers[0]);
-    loch_buffer_release(buffers[1]);
-    return item[0].value.f == 1 && item[1].value.f == 2;
 }
 
 int main(void)
@@ -103,6 +89,5 @@ int main(void)
     puts(line);
     right += !strcmp(loch_tensor_get_name(scores), "scores");
     right += map(scores);
-    right += exchange();
-    return right == 5 ? 0 : 1;
+    return right == 4 ? 0 : 1;
 }

@@ -37,24 +37,10 @@ static int cublas(loch_device *device)
     void *native = NULL;
     LOCH_CHECK(loch_stream_create(device, NULL, &stream));
     const loch_status status = loch_cublas_create(device, stream, &handle);
-    if (status == LOCH_OK) {
-        LOCH_CHECK(loch_cublas_set_stream(handle, NULL)); /* back to the default stream */
-        LOCH_CHECK(loch_cublas_get_native(handle, &native));
-    }
+    if (status == LOCH_OK) LOCH_CHECK(loch_cublas_get_native(handle, &native));
     loch_cublas_destroy(handle); /* NULL after a failure; NULL does nothing */
     loch_stream_close(stream);
     return say("a cuBLAS handle", status) && (status == LOCH_OK) == (native != NULL);
-}
-
-/* Creates one communicator for each device; the rank is the place in the table. */
-static int nccl(loch_device *device)
-{
-    loch_nccl *group;
-    void *native = NULL;
-    const loch_status status = loch_nccl_create(&device, 1, &group);
-    if (status == LOCH_OK) LOCH_CHECK(loch_nccl_get_native(group, 0, &native));
-    loch_nccl_destroy(group);
-    return say("a communicator", status) && (status == LOCH_OK) == (native != NULL);
 }
 
 /* Contexts and engines create handles on first use and destroy them. */
@@ -66,10 +52,13 @@ static int from_engine(const char *name)
     loch_context *context;
     loch_cublas *handle;
     loch_nccl *group;
+    void *native = NULL;
     LOCH_CHECK(loch_engine_open(&options, &engine));
     LOCH_CHECK(loch_context_open(engine, NULL, &context));
     int right = say("the context's cuBLAS handle", loch_context_require_cublas(context, &handle));
-    right = say("the engine's communicators", loch_engine_require_nccl(engine, &group)) && right;
+    const loch_status status = loch_engine_require_nccl(engine, &group); /* one for each seat; the seat is the rank */
+    if (status == LOCH_OK) LOCH_CHECK(loch_nccl_get_native(group, 0, &native));
+    right = say("the engine's communicators", status) && right && (status == LOCH_OK) == (native != NULL);
     LOCH_CHECK(loch_context_close(context));
     LOCH_CHECK(loch_engine_close(engine, LOCH_WORKERS_DRAIN, NULL, NULL, NULL));
     return right;
@@ -86,7 +75,6 @@ int main(int count, char **arguments)
     }
     int right = look();
     right = cublas(device) && right;
-    right = nccl(device) && right;
     right = from_engine(loch_device_get_name(device)) && right;
     return right ? 0 : 1;
 }

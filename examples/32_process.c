@@ -32,7 +32,7 @@ static void heap_free(void *address, size_t bytes, void *user)
 /* Receives one line without a line end, from any thread. Must not call Loch. */
 static void log_line(loch_log_level level, const char *line, void *user)
 {
-    printf("  [%s] %s\n", loch_log_level_name(level), line);
+    printf("  [%s] %s\n", level <= LOCH_LOG_WARNING ? "look here" : "for your information", line);
     atomic_fetch_add((atomic_int *)user, 1);
 }
 

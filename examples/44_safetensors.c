@@ -113,7 +113,6 @@ int main(int count, char **arguments)
     save(path);
 
     LOCH_CHECK(loch_safetensors_open(path, NULL, &file)); /* checks all of it */
-    printf("%zu tensors\n", loch_safetensors_count(file));
     LOCH_CHECK(loch_safetensors_walk(file, print_tensor, NULL));
     LOCH_CHECK(loch_safetensors_walk_metadata(file, print_metadata, NULL));
     loch_safetensors_info bias = {.size = sizeof bias};

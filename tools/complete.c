@@ -119,7 +119,7 @@ static loch_status complete_offer_device(const char *name, void *user)
 static void complete_devices(const char *typed, const char *prefix)
 {
     complete_place place = {typed, prefix};
-    (void)!loch_device_walk(complete_offer_device, &place); /* what can be listed is offered */
+    LOCH_IGNORE(loch_device_walk(complete_offer_device, &place)); /* what can be listed is offered */
     complete_offer(typed, prefix, complete_all_of("sim:80GiB"), complete_all_of("simulated device"));
     complete_offer(typed, prefix, complete_all_of("sim:80GiB,unbacked"),
                    complete_all_of("simulated device without contents"));

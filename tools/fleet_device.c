@@ -213,7 +213,7 @@ static loch_status device_end(device_run *run, device_job *job)
     loch_status status = LOCH_OK;
     for (size_t i = 0; i < job->program->trace.slots; i++) {
         if (!job->blocks[i]) continue;
-        const loch_status freed = loch_allocator_free(job->pool, job->blocks[i]);
+        const loch_status freed = loch_free(job->pool, job->blocks[i]);
         if (status == LOCH_OK) status = freed;
     }
     loch_allocator_release(job->pool);
@@ -268,7 +268,7 @@ static loch_status device_slice(device_job *job, uint64_t *events)
             request.stream = job->streams[event->stream];
             status = loch_allocator_alloc(pool, &request, block);
         } else if (event->kind == TRACE_FREE) {
-            status = loch_allocator_free(pool, *block); /* NULL for 0 bytes */
+            status = loch_free(pool, *block); /* NULL for 0 bytes */
             *block = NULL;
         } else {
             status = device_rare(job, event);

@@ -18,7 +18,6 @@ static const struct {
     {LOCH_CAN_VIRTUAL, "virtual"},
     {LOCH_CAN_ALIAS, "alias"},
     {LOCH_CAN_REMAP, "move"},
-    {LOCH_CAN_COMMIT, "commit"},
     {LOCH_CAN_ORDERED, "ordered"},
     {LOCH_CAN_ASYNC, "async"},
     {LOCH_CAN_TIMING, "timing"},
@@ -124,7 +123,7 @@ static void info_print_drivers(const info_names *names)
 {
     info_drivers drivers = {NULL, names};
     printf("loch %s\n\ndrivers\n", loch_version());
-    (void)!loch_driver_walk(info_print_driver, &drivers); /* cannot fail, because its visitor does not fail */
+    LOCH_IGNORE(loch_driver_walk(info_print_driver, &drivers)); /* cannot fail, because its visitor does not fail */
 }
 
 static loch_status info_print_unknown(const char *variable, const char *nearest, void *user)
@@ -214,7 +213,7 @@ static void info_json_drivers(json_writer *json, const info_names *names)
 {
     info_drivers drivers = {json, names};
     json_open_array(json, "drivers");
-    (void)!loch_driver_walk(info_json_driver, &drivers);
+    LOCH_IGNORE(loch_driver_walk(info_json_driver, &drivers));
     json_close_array(json);
 }
 

@@ -71,7 +71,7 @@ static inline void *peer_alloc(peer_memory *memory, size_t bytes)
 /* Frees a block. Returns false on failure. */
 static inline bool peer_free(peer_memory *memory, void *block, size_t bytes)
 {
-    if (memory->kind == PEER_POOL) return loch_allocator_free(memory->allocator, block) == LOCH_OK;
+    if (memory->kind == PEER_POOL) return loch_free(memory->allocator, block) == LOCH_OK;
     if (memory->kind == PEER_RAW) return loch_raw_free(block) == LOCH_OK;
     if (memory->kind == PEER_ORDERED) return memory->driver->ordered_free(memory->self, block, bytes, NULL) == LOCH_OK;
     free(block);

@@ -107,7 +107,7 @@ static loch_status replay_resize(replay_loop *loop, const trace_event *event, bo
         loop->is_fixed = true;
         void *freed = *block;
         *block = NULL;
-        const loch_status status = loch_allocator_free(loop->allocator, freed);
+        const loch_status status = loch_free(loop->allocator, freed);
         if (status == LOCH_OK) replay_request(loop, event, touches);
         return status;
     }
@@ -164,7 +164,7 @@ static inline __attribute__((always_inline)) void replay_loop_loch(replay_loop *
             if (event->kind != TRACE_FREE)
                 status = replay_rare(loop, event, touches);
             else if (*block)
-                status = is_planned ? loch_planned_free(loop->planned, *block) : loch_allocator_free(allocator, *block);
+                status = is_planned ? loch_planned_free(loop->planned, *block) : loch_free(allocator, *block);
             if (event->kind == TRACE_FREE) *block = NULL;
             if (status == LOCH_OK) continue;
             loop->status = status;
@@ -440,7 +440,7 @@ static loch_status replay_finish(const replay_setup *setup, replay_loop *loop)
     for (size_t i = 0; i < setup->trace->slots; i++) {
         if (!loop->blocks[i]) continue;
         if (!setup->device) free(loop->blocks[i]);
-        const loch_status freed = setup->device ? loch_allocator_free(loop->allocator, loop->blocks[i]) : LOCH_OK;
+        const loch_status freed = setup->device ? loch_free(loop->allocator, loop->blocks[i]) : LOCH_OK;
         if (status == LOCH_OK) status = freed;
     }
     return status;

@@ -238,13 +238,14 @@ static void view_allocators(view *v)
               "RESERVED", "LIMIT", "USED-HELD.LIMIT", "FRAG", "ALLOC/S", "FREE/S", "BLOCKS", VIEW_PLAIN(v));
     for (size_t i = 0; i < v->now->allocators_count; i++) {
         const top_allocator *a = &v->now->allocators[i], *before = view_earlier(v, a->number);
-        char bar[96], allocs[32], frees[32];
+        char bar[96], allocs[32], frees[32], fragmentation[16] = "-"; /* of a pool without blocks */
         const bool has_rate = before->number != 0;
-        view_line(v, "%-20.20s %-10.10s %11s %11s %11s  %s %4.0f%% %8s %8s %8llu%s", a->name, a->kind,
+        if (a->blocks) snprintf(fragmentation, sizeof fragmentation, "%.0f%%", a->fragmentation * 100);
+        view_line(v, "%-20.20s %-10.10s %11s %11s %11s  %s %5s %8s %8s %8llu%s", a->name, a->kind,
                   LOCHI_SIZE_ROUND(a->requested, 2), LOCHI_SIZE_ROUND(a->reserved, 2),
                   a->limit ? LOCHI_SIZE_ROUND(a->limit, 2) : "-",
-                  view_bar(v, a->requested, a->reserved, a->limit ? a->limit : a->reserved, bar),
-                  a->fragmentation * 100, view_rate(has_rate, view_alloc_rate(v, a), allocs),
+                  view_bar(v, a->requested, a->reserved, a->limit ? a->limit : a->reserved, bar), fragmentation,
+                  view_rate(has_rate, view_alloc_rate(v, a), allocs),
                   view_rate(has_rate, view_per_second(v, a->frees, before->frees), frees),
                   (unsigned long long)a->blocks, a->asleep ? "  asleep" : "");
     }

@@ -106,11 +106,10 @@ static void buffer_free(ggml_backend_buffer_t buffer)
     while (own->parts) {
         lochi_ggml_part *part = own->parts;
         own->parts = part->next;
-        if (loch_allocator_free(ggml->pool, part->address) != LOCH_OK)
-            lochi_ggml_log(ggml, "free a cache", part->bytes);
+        if (loch_free(ggml->pool, part->address) != LOCH_OK) lochi_ggml_log(ggml, "free a cache", part->bytes);
         free(part);
     }
-    if (loch_allocator_free(ggml->pool, own->base) != LOCH_OK) lochi_ggml_log(ggml, "free a buffer", buffer->size);
+    if (loch_free(ggml->pool, own->base) != LOCH_OK) lochi_ggml_log(ggml, "free a buffer", buffer->size);
     free(own);
     lochi_ggml_release(ggml);
 }

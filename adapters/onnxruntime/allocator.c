@@ -55,7 +55,7 @@ static void *session_reserve(lochi_ort_allocator *self, size_t bytes)
 static void session_free(lochi_ort_allocator *self, void *address)
 {
     const lochi_ort_session *session = (const lochi_ort_session *)self;
-    if (loch_allocator_free(session->allocator, address) != LOCH_OK)
+    if (loch_free(session->allocator, address) != LOCH_OK)
         fprintf(stderr, "Loch could not free %p of session '%s': %s\n", address, session->name,
                 loch_error_get()->sentence);
 }

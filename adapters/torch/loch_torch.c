@@ -83,7 +83,7 @@ void loch_torch_free(void *ptr, size_t size, int number, void *stream)
     if (!ptr) return;
     lochi_torch_device *device = lochi_torch_get(number);
     const loch_status status =
-        device ? loch_allocator_free(device->pool, ptr)
+        device ? loch_free(device->pool, ptr)
                : loch_error_set(LOCH_E_FOREIGN, NULL, 0, "nothing was handed out on device %d", number);
     if (status != LOCH_OK) torch_complain(status, "free", ptr);
 }

@@ -180,7 +180,7 @@ static loch_status bench_round(bench_job *job, uint64_t *alloc_ns, uint64_t *fre
     if (job->is_shuffled) stock_shuffle(job->stock, job->blocks);
     const uint64_t half_ns = bench_now_ns();
     for (size_t i = 0; status == LOCH_OK && i < job->blocks; i++)
-        status = loch_allocator_free(job->allocator, blocks[i]);
+        status = loch_free(job->allocator, blocks[i]);
     *free_ns += bench_now_ns() - half_ns;
     return status;
 }

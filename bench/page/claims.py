@@ -21,6 +21,8 @@ results in the JSON, or is a pattern between slashes whose named groups are a re
 with these values, `row` is the first cell of the row (of the row above, if it is empty) and `cells` are all. An expression that finds nothing, or
 gives None, compares nothing. A cell with several numbers is a range, unless the expression gives as many. "a / b" as the name of a column
 is the ratio of two columns, for times that differ between machines.
+
+Tables between <!-- bench-gpu --> and <!-- end --> are written by `make bench-gpu` and need no comment.
 """
 import glob
 import json
@@ -131,6 +133,9 @@ def read_page(text):
         if line.startswith("## "):
             section = line[3:]
             sections[section] = (at + 1, False)
+        elif line.startswith("<!-- bench-gpu -->"):  # the command writes these tables, with machine, date and rounds in their first line
+            while at + 1 < len(lines) and not lines[at].startswith("<!-- end -->"):
+                at += 1
         elif line.startswith("<!-- bench:"):
             start = at
             while "-->" not in lines[at]:

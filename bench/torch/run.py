@@ -6,8 +6,9 @@ Ways: "native" is PyTorch's allocator, "again" a second run of it, which shows t
 cudaMallocAsync behind PyTorch, "rmm" RMM's pool behind RMM's plug-in (LOCH_RMM names a folder with its wheels unpacked), "loch" is the shim
 (build/lib/loch_torch_2_11.so or LOCH_TORCH_SHIM), "plugin" the plug-in of libloch_torch.so.
 
-Each run is a process of its own. The file of --json is written after each run: an interrupt keeps what was measured. Exits with 1 when a
-program failed natively or with Loch, or its losses with Loch differ from those of the native run. Other ways may fail: their cells say why.
+Each run is a process of its own. The file of --json is written after each run: an interrupt keeps what was measured, and --resume goes on
+from there. Exits with 1 when a program failed natively or with Loch, or its losses with Loch differ from those of the native run, otherwise
+with 3 when the time was up before all runs. Other ways may fail: their cells say why.
 """
 import argparse
 import ctypes
@@ -289,15 +290,18 @@ def read_arguments():
     parser.add_argument("--turn", type=int, default=0, help="the number of the first round: each begins with another way")
     parser.add_argument("--quick", action="store_true", help="a quarter of the steps")
     parser.add_argument("--timeout", type=float, default=180, help="seconds for one run")
-    parser.add_argument("--until", type=float, metavar="SECONDS", help="starts no further run after that time")
+    parser.add_argument("--until", type=float, metavar="SECONDS", help="begins nothing that would not end by then")
     parser.add_argument("--library", default=BUILT, help="libloch_torch.so")
     parser.add_argument("--json", metavar="FILE", help="writes every figure of every run")
+    parser.add_argument("--resume", action="store_true", help="keeps the rounds of programs that FILE has in all ways, and runs the others")
     parser.add_argument("--tiny", action="store_true", help="three tiny steps on the CPU, without an allocator, for tests")
     arguments = parser.parse_args()
     arguments.programs = names(arguments.programs, PROGRAMS + RECORDED, "program")
     arguments.ways = names(arguments.ways, WAYS, "way")
     if arguments.repeat < 1:
         sys.exit("run.py: --repeat takes a number from 1")
+    if arguments.resume and not arguments.json:
+        sys.exit("run.py: --resume needs --json")
     arguments.library = os.path.realpath(arguments.library)
     if "plugin" in arguments.ways and not os.path.exists(arguments.library):
         sys.exit(f"run.py: there is no {arguments.library}; build it with make, or name it with --library")
@@ -313,41 +317,64 @@ def plan(arguments):
                 yield arguments.turn + repeat, program, way
 
 
-def write(path, session, runs):
+def write(path, sessions, runs):
     if not path:
         return
     with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump({"sessions": [session], "runs": runs, "summaries": summarize_all(runs)}, file, indent=1)
+        json.dump({"sessions": sessions, "runs": runs, "summaries": summarize_all(runs)}, file, indent=1)
     os.replace(path + ".new", path)
 
 
-def run_all(arguments, session, device):
-    """Runs everything; the process of the next run loads PyTorch meanwhile."""
-    jobs, runs, begin = list(plan(arguments)), [], time.monotonic()
+def read_earlier(arguments):
+    """Returns the sessions and runs that are kept. A round of a program is kept if it has all ways: times are compared inside one session."""
+    if not arguments.resume or not os.path.exists(arguments.json):
+        return [], []
+    with open(arguments.json, encoding="utf-8") as file:
+        found = json.load(file)
+    if any(one["is_quick"] != arguments.quick for one in found["sessions"]):
+        sys.exit(f"run.py: quick runs and whole ones are not joined: {arguments.json}")
+    ways = {}
+    for run in found["runs"]:
+        ways.setdefault((run["session"], run["round"], run["program"]), set()).add(run["way"])
+    whole = {key for key, has in ways.items() if has >= set(arguments.ways)}
+    return found["sessions"], [run for run in found["runs"] if (run["session"], run["round"], run["program"]) in whole]
+
+
+def run_all(arguments, sessions, runs, device):
+    """Runs what `runs` lacks, and adds it; the process of the next run loads PyTorch meanwhile. Returns whether the time sufficed. A round of a
+    program is begun if there is time for the longest one so far; the first one always is."""
+    done, begin, start, longest = {(run["round"], run["program"]) for run in runs}, time.monotonic(), 0.0, 0.0
+    jobs = [job for job in plan(arguments) if job[:2] not in done]
     waiting = [Run(*job[1:], arguments) for job in jobs[:1]]
     for number, (turn, program, way) in enumerate(jobs):
-        if arguments.until and time.monotonic() - begin > arguments.until:
-            print(f"{len(jobs) - number} of {len(jobs)} runs are left out: the time is up", file=sys.stderr, flush=True)
-            break
+        if number and jobs[number - 1][:2] != (turn, program):
+            now = time.monotonic() - begin
+            longest, start = max(longest, now - start), now
+            if arguments.until and now + longest > arguments.until:
+                print(f"the time is up: {len(jobs) - number} of {len(jobs)} runs are left", file=sys.stderr, flush=True)
+                waiting[0].end()
+                return False
         run = waiting.pop()
         waiting = [Run(*job[1:], arguments) for job in jobs[number + 1:number + 2]]
-        runs.append(dict(run.start(device), program=program, way=way, round=turn, session=0))
+        runs.append(dict(run.start(device), program=program, way=way, round=turn, session=len(sessions) - 1))
         said = runs[-1].get("failure") or f"{runs[-1]['wall_s']:.1f} s"
         print(f"{program} {way}: {said}", file=sys.stderr, flush=True)
-        write(arguments.json, session, runs)
-    for run in waiting:
-        run.end()
-    return runs
+        write(arguments.json, sessions, runs)
+    return True
 
 
 def main():
     arguments = read_arguments()
     device = Device()
+    sessions, runs = read_earlier(arguments)
     session = describe(arguments, device)
     print(f"PyTorch {session['torch']}, CUDA {session['cuda']}, {session['gpu']}, driver {session['driver']}", flush=True)
-    summaries = summarize_all(run_all(arguments, session, device))
+    is_whole = run_all(arguments, [*sessions, session], runs, device)
+    summaries = summarize_all(runs)
     report(summaries)
-    return any(is_bad(way, summary) for ways in summaries.values() for way, summary in ways.items())
+    if any(is_bad(way, summary) for ways in summaries.values() for way, summary in ways.items()):
+        return 1
+    return 0 if is_whole else 3
 
 
 if __name__ == "__main__":

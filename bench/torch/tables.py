@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the tables of `make bench-gpu` from the files of run.py: a page, and the part of README.md between its markers.
+"""Writes the tables of `make bench-gpu` from the files of run.py: a page, and the parts of pages between their markers.
 
-    tables.py FILE... [--json MERGED] [--page PAGE.md] [--readme README.md]
+    tables.py FILE... [--json MERGED] [--page PAGE.md] [--readme README.md] [--long docs/benchmarks.md]
 
-Several files are runs of one benchmark in parts or rounds: they are joined.
+The long tables go into --page and --long, one short table into --readme. Several files are runs of one benchmark in parts or rounds: they are joined.
 """
 import argparse
 import json
@@ -210,12 +210,55 @@ def page(sessions, runs):
                   "of PyTorch's allocator: differences as small as its own are noise.", ""] + time_table(programs)
         lines += [results_line(programs), ""]
     if recorded:
-        lines += ["Recorded requests ([traces](bench/traces/README.md)) through PyTorch's C++ calls at their recorded pace, without kernels: "
+        lines += ["Recorded requests ([traces](../bench/traces/README.md)) through PyTorch's C++ calls at their recorded pace, without kernels: "
                   "the same measure of memory, and the allocator's time for a request.", ""] + recorded_table(recorded, notes)
     absent = [program for program in ORDER if program not in summaries]
     if absent:
         lines += [f"Not measured: {', '.join(absent)}.", ""]
     return lines + notes.lines()
+
+
+def range_of(values):
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def short_rows(summaries):
+    """One row for each question, one column for each allocator. A mean and a range are of all programs, or not given."""
+    memory = {way: {program: ratio(ways, way) for program, ways in summaries.items()} for way in COLUMNS}
+    times = {way: {program: statistics.median(found) if (found := time_ratios(ways, way)) else None for program, ways in summaries.items()}
+             for way in (*COLUMNS, "again")}
+    least = {program: min(round(memory[way][program], 2) for way in COLUMNS if memory[way][program]) for program in summaries
+             if any(memory[way][program] for way in COLUMNS)}
+    rows = [["memory / needed, geometric mean"], ["memory / needed, range"], ["least memory, or as little, in"],
+            ["step time / PyTorch, geometric mean"], ["step time / PyTorch, range"], ["fails or computes wrong results in"]]
+    for way in COLUMNS:
+        known = [value for value in memory[way].values() if value]
+        time = times["again" if way == "native" else way]
+        paces = [value for value in time.values() if value]
+        is_whole = len(known) == len(summaries)
+        rows[0].append(mean(known) if is_whole else "-")
+        rows[1].append(range_of(known) if known else "-")
+        rows[2].append(str(sum(round(value, 2) == least[program] for program, value in memory[way].items() if value)))
+        rows[3].append(mean(paces) if paces and len(paces) == len(summaries) else "-")
+        rows[4].append(range_of(paces) if paces else "-")
+        rows[5].append(str(sum(way in ways and ("failure" in ways[way] or ways[way]["losses"] == "DIFFER") for ways in summaries.values())))
+    return rows, memory, times["loch"], least
+
+
+def short(sessions, runs):
+    """Returns one table for README.md as lines of Markdown: means, ranges and misses over all programs."""
+    summaries = {program: ways for program, ways in sorted(run.summarize_all(runs).items(), key=lambda item: ORDER.index(item[0]))
+                 if program in run.PROGRAMS}
+    if not summaries:
+        return [source_line(sessions, runs)]
+    rows, memory, times, least = short_rows(summaries)
+    more = [f"{program} {memory['loch'][program]:.2f} ({least[program]:.2f})" for program in least
+            if memory["loch"][program] and round(memory["loch"][program], 2) > least[program]]
+    slower = [f"{program} {value:.2f}" for program, value in times.items() if value and value > 1.05]
+    misses = [f"more memory than another allocator in {', '.join(more)}"] * bool(more) + [f"more than 5 % slower in {', '.join(slower)}"] * bool(slower)
+    return [source_line(sessions, runs), "", *lines_of([f"{len(summaries)} programs", *COLUMNS.values()], rows),
+            f"Misses of Loch: {'; '.join(misses) or 'none'}. In PyTorch's column the times are of its second run: differences as small as those "
+            "are noise.", ""]
 
 
 def fill(text, lines):
@@ -232,6 +275,7 @@ def main():
     parser.add_argument("--json", metavar="MERGED")
     parser.add_argument("--page", metavar="PAGE.md")
     parser.add_argument("--readme", metavar="README.md")
+    parser.add_argument("--long", metavar="docs/benchmarks.md")
     arguments = parser.parse_args()
     try:
         sessions, runs = merge(arguments.files)
@@ -246,12 +290,13 @@ def main():
     if arguments.page:
         with open(arguments.page, "w", encoding="utf-8") as file:
             file.write("\n".join(lines).rstrip() + "\n")
-    if arguments.readme:
-        with open(arguments.readme, encoding="utf-8") as file:
-            text = fill(file.read(), lines)
-        with open(arguments.readme, "w", encoding="utf-8") as file:
-            file.write(text)
-    if not arguments.page and not arguments.readme:
+    for path, part in ((arguments.readme, short(sessions, runs)), (arguments.long, lines)):
+        if path:
+            with open(path, encoding="utf-8") as file:
+                text = fill(file.read(), part)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+    if not arguments.page and not arguments.readme and not arguments.long:
         print("\n".join(lines))
 
 

@@ -51,9 +51,12 @@ LOCH_API void loch_allocator_release(loch_allocator *allocator);
  *  @param out  owned by the caller; free it with loch_free. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out);
 
-/** Frees a block, ordered on the stream of its allocation. Short form of loch_allocator_free. A NULL address
- *  succeeds. */
+/** Frees a block, ordered on the stream of its allocation. A NULL address succeeds, even with a NULL allocator, so
+ *  members of half-built objects can be freed without a test. E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not
+ *  a live block; nothing changes. E_CORRUPT (with red zones): the block was freed, and a write outside of it was
+ *  detected. */
 LOCH_API LOCH_MUST_USE loch_status loch_free(loch_allocator *allocator, void *address);
+#define loch_allocator_free loch_free /**< the name of loch_free in programs for 0.1 */
 
 /** Flags of one allocation. loch_request.flags is a set of these. */
 typedef enum loch_allocation_flag {
@@ -100,21 +103,15 @@ typedef struct loch_request {
 
 /** Allocates a block as `request` says. E_INVALID: the request is not valid. E_OVERFLOW: the size does not fit the
  *  address space. E_DEVICE_MEMORY, E_LIMIT, E_FRAGMENTED, E_HOST_MEMORY: memory is short.
- *  @param out  owned by the caller; free it with loch_allocator_free. NULL on failure. */
+ *  @param out  owned by the caller; free it with loch_free. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request,
                                                         void **out);
 
 /** Allocates `count` elements of `bytes` each. E_OVERFLOW: the product does not fit the address space.
  *  @param request  alignment, stream, tag and flags; its own `bytes` is ignored; may be NULL
- *  @param out      owned by the caller; free it with loch_allocator_free. NULL on failure. */
+ *  @param out      owned by the caller; free it with loch_free. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_alloc_array(loch_allocator *allocator, size_t count, size_t bytes,
                                                     const loch_request *request, void **out);
-
-/** Frees a block, ordered on the stream of its allocation. A NULL address succeeds, even with a NULL allocator, so
- *  members of half-built objects can be freed without a test. E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not
- *  a live block; nothing changes. E_CORRUPT (with red zones): the block was freed, and a write outside of it was
- *  detected. */
-LOCH_API LOCH_MUST_USE loch_status loch_allocator_free(loch_allocator *allocator, void *address);
 
 /** Frees a block, ordered on `stream` (NULL: the default stream). The caller has already ordered `stream` after every
  *  other use of the block. A NULL address succeeds. */
@@ -127,7 +124,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_sized(loch_allocator *all
 
 /** Frees a block by its address alone, ordered on the stream of its allocation. Finds the outermost allocator that
  *  handed the block out, so wrappers around an allocator see the free. Searches all allocators of the process: slower
- *  than loch_allocator_free, and slower with more allocators. NULL succeeds. Any thread, as far as the allocator
+ *  than loch_free, and slower with more allocators. NULL succeeds. Any thread, as far as the allocator
  *  allows.
  *
  *  E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not a live block. E_UNSUPPORTED: two allocators have a block at
@@ -162,9 +159,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_record_use(loch_allocator *all
 
 /** Returns the name of an allocator. Borrowed. NULL returns "". */
 LOCH_API const char *loch_allocator_get_name(const loch_allocator *allocator);
-
-/** Returns the kind of an allocator: "direct", "limit", "pool". Static string. NULL returns "". */
-LOCH_API const char *loch_allocator_get_kind(const loch_allocator *allocator);
 
 /** Returns the device of an allocator. Borrowed. NULL returns NULL. */
 LOCH_API loch_device *loch_allocator_get_device(const loch_allocator *allocator);
@@ -261,10 +255,11 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_measurements(loch_allocato
 
 /** Frees memory when an allocation has failed. Returns the number of bytes freed, or an estimate; 0 means that it can
  *  free no more. It is called again while it frees something and the request does not fit yet, so it may evict one
- *  entry at a time. Called without locks, on the thread whose allocation failed; loch_error_get has the failure. It
- *  may free blocks of any allocator: what it frees on its thread counts wherever it was, and so does memory of the
- *  device that it frees by other means. It must not allocate from `allocator`. If it returns 0, it may set the sentence
- *  of the failure by loch_error_set with the same status; calls that fail inside it do not change the failure.
+ *  entry at a time. If other threads take all that it frees, it is called until the request's time is over, and 65,536
+ *  times at most. Called without locks, on the thread whose allocation failed; loch_error_get has the failure. It may
+ *  free blocks of any allocator: what it frees on its thread counts wherever it was, and so does memory of the device
+ *  that it frees by other means. It must not allocate from `allocator`. If it returns 0, it may set the sentence of the
+ *  failure by loch_error_set with the same status; calls that fail inside it do not change the failure.
  *  @param bytes  size of the request */
 typedef size_t loch_pressure_function(loch_allocator *allocator, size_t bytes, void *user);
 

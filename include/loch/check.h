@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** @file check.h
- *  Two macros for callers. LOCH_RETURN returns a failure to the caller of a function. LOCH_CHECK prints a failure and
- *  ends the program.
+ *  Three macros for callers. LOCH_RETURN returns a failure to the caller of a function. LOCH_CHECK prints a failure and
+ *  ends the program. LOCH_IGNORE ignores it.
  *
  *      static loch_status load(loch_device *device)
  *      {
@@ -34,6 +34,9 @@
 /** Prints file, line, `call`, status and sentence to standard error and exits with EXIT_FAILURE, unless `call` is
  *  LOCH_OK. */
 #define LOCH_CHECK(call) loch_check_status((call), #call, __FILE__, __LINE__)
+
+/** Ignores the status of `call` on purpose. A cast to void does not: compilers warn about it. */
+#define LOCH_IGNORE(call) ((void)!(call))
 
 LOCH_BEGIN_DECLS
 

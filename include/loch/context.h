@@ -107,10 +107,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_create_from(loch_context *contex
 LOCH_API LOCH_MUST_USE loch_status loch_context_acquire_copy(loch_context *context, loch_tensor *tensor,
                                                              loch_tensor **out);
 
-/** Drops all cached copies.
- *  @return the number of bytes in the copies */
-LOCH_API size_t loch_context_drop_copies(loch_context *context);
-
 /** Returns the allocator of new tensors on the current seat: the top pool of the stack if it is in use, otherwise the
  *  seat's own. Borrowed. NULL from another thread. */
 LOCH_API loch_allocator *loch_context_get_allocator(const loch_context *context);
@@ -135,12 +131,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_use_pool(loch_context *context, 
 /** Pops the top pool off the current seat's stack. Its blocks stay valid. The source of new tensors is again what it
  *  was before the push. E_NOT_FOUND: the stack is empty. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_pop_pool(loch_context *context);
-
-/** Compacts the pool that new tensors come from, on the current stream unless the options name another
- *  (loch_pool_compact). Direct memory cannot be compacted: LOCH_OK.
- *  @param report  may be NULL */
-LOCH_API LOCH_MUST_USE loch_status loch_context_compact(loch_context *context, const loch_compact_options *options,
-                                                        loch_compact_report *report);
 
 /** Figures of a context. */
 typedef struct loch_context_stats {
@@ -265,9 +255,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_load_part(loch_context *context,
  *  @param out  the caller's reference; give it back with loch_tensor_release. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_seat seat,
                                                                  loch_tensor **out);
-
-/** Returns non-zero if all elements of a parameter were loaded. */
-LOCH_API int loch_parameter_is_loaded(const loch_parameter *parameter);
 
 /** Returns the name of a parameter. Borrowed. NULL returns "". */
 LOCH_API const char *loch_parameter_get_name(const loch_parameter *parameter);

@@ -64,7 +64,6 @@ typedef enum loch_capability {
     LOCH_CAN_VIRTUAL = 1 << 4,       /**< reserving addresses, creating handles and mapping them (virtual.h) */
     LOCH_CAN_ALIAS = 1 << 5,         /**< one handle mapped at two addresses at once */
     LOCH_CAN_REMAP = 1 << 6,         /**< moving a mapping to another address in one call */
-    LOCH_CAN_COMMIT = 1 << 7,        /**< committing memory under reserved addresses without handles */
     LOCH_CAN_ORDERED = 1 << 8,       /**< a stream-ordered allocator in the driver */
     LOCH_CAN_ASYNC = 1 << 9,         /**< work on a stream continues after the call returns */
     LOCH_CAN_TIMING = 1 << 10,       /**< events that measure time on the device */

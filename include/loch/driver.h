@@ -56,8 +56,6 @@ LOCH_BEGIN_DECLS
     X(access)                                                                                                          \
     X(unmap)                                                                                                           \
     X(remap)                                                                                                           \
-    X(commit)                                                                                                          \
-    X(decommit)                                                                                                        \
     X(copy)                                                                                                            \
     X(fill)                                                                                                            \
     X(stream_create)                                                                                                   \
@@ -196,10 +194,6 @@ typedef struct loch_driver {
     loch_status (*unmap)(void *self, void *address, size_t bytes, loch_driver_handle handle);
     /** Optional, LOCH_CAN_REMAP: moves a mapping with its contents to another address. */
     loch_status (*remap)(void *self, void *from, void *to, size_t bytes, loch_driver_handle handle);
-    /** Optional, LOCH_CAN_COMMIT: commits zeroed memory under reserved addresses. */
-    loch_status (*commit)(void *self, void *address, size_t bytes);
-    /** Optional, LOCH_CAN_COMMIT: gives committed memory back. */
-    loch_status (*decommit)(void *self, void *address, size_t bytes);
     /** Optional, LOCH_CAN_SHARE_FD or LOCH_CAN_SHARE_FABRIC: writes the data that another process needs to import a
      *  handle. */
     loch_status (*handle_export)(void *self, loch_driver_handle handle, loch_share share, void *out);

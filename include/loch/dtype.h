@@ -132,32 +132,6 @@ typedef struct loch_convert_options {
 LOCH_API LOCH_MUST_USE loch_status loch_convert(loch_dtype to_type, void *to, loch_dtype from_type, const void *from,
                                                 size_t count, const loch_convert_options *options);
 
-/** Converts an f16 to a float, exactly. Any thread. */
-LOCH_API float loch_f16_to_float(loch_f16 value);
-
-/** Converts a bf16 to a float, exactly. Any thread. */
-LOCH_API float loch_bf16_to_float(loch_bf16 value);
-
-/** Converts an f8e4m3 to a float, exactly. Any thread. */
-LOCH_API float loch_f8e4m3_to_float(loch_f8e4m3 value);
-
-/** Converts an f8e5m2 to a float, exactly. Any thread. */
-LOCH_API float loch_f8e5m2_to_float(loch_f8e5m2 value);
-
-/** Converts a float to an f16: rounds to nearest, ties to even; numbers out of range become infinity. Any thread. */
-LOCH_API loch_f16 loch_f16_from_float(float value);
-
-/** Converts a float to a bf16: rounds to nearest, ties to even; numbers out of range become infinity. Any thread. */
-LOCH_API loch_bf16 loch_bf16_from_float(float value);
-
-/** Converts a float to an f8e4m3: rounds to nearest, ties to even; numbers out of range become the largest finite
- *  number. Any thread. */
-LOCH_API loch_f8e4m3 loch_f8e4m3_from_float(float value);
-
-/** Converts a float to an f8e5m2: rounds to nearest, ties to even; numbers out of range become the largest finite
- *  number. Any thread. */
-LOCH_API loch_f8e5m2 loch_f8e5m2_from_float(float value);
-
 /** @} */
 /** @name Scalars */
 /** @{ */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** @file host.h
- *  What the library needs from its process: host memory for its own bookkeeping, and a clock. A program can replace
- *  both.
+ *  What the library needs from its process: host memory for its own bookkeeping, which a program can replace, and a
+ *  clock.
  */
 #ifndef LOCH_HOST_H
 #define LOCH_HOST_H
@@ -20,7 +20,7 @@ typedef struct loch_host_usage {
 /** Reads how much host memory the library's own bookkeeping holds. E_INVALID: `out->size` is not set. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_host_get_usage(loch_host_usage *out);
 
-/** Returns the time in nanoseconds of the clock in use. Any thread. */
+/** Returns the time in nanoseconds on a clock that never goes backwards. Any thread. */
 LOCH_API uint64_t loch_host_now_ns(void);
 
 /** An allocator for the library's own bookkeeping. Both functions are required. They are called from any thread, from
@@ -38,15 +38,6 @@ typedef struct loch_host_allocator {
  *  E_BUSY: the library still holds memory of the present allocator; call this before the first device is opened or
  *  after the last is released. E_INVALID: a function is missing. */
 LOCH_API LOCH_MUST_USE loch_status loch_host_set_allocator(const loch_host_allocator *allocator);
-
-/** Returns a time in nanoseconds that never goes backwards. Called from any thread; must contain no cancellation
- *  point. */
-typedef uint64_t loch_clock(void *user);
-
-/** Replaces the clock that the library uses for measuring and waiting. NULL restores the monotonic clock of the
- *  system. `user` is borrowed as long as the clock is set. No other thread may be inside the library during this
- *  call. */
-LOCH_API void loch_host_set_clock(loch_clock *clock, void *user);
 
 LOCH_END_DECLS
 

@@ -42,10 +42,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_cublas_create(loch_device *device, loch_
 /** Destroys a cuBLAS handle. Work already queued runs to its end. NULL does nothing. */
 LOCH_API void loch_cublas_destroy(loch_cublas *cublas);
 
-/** Sets the stream that a cuBLAS handle works on from now on (NULL: the default stream). The stream must belong to
- *  the handle's device and must outlive the handle. */
-LOCH_API LOCH_MUST_USE loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream);
-
 /** Returns the cublasHandle_t in `out`. Borrowed. After this call the CUDA context of the device is current in the
  *  calling thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_cublas_get_native(loch_cublas *cublas, void **out);
@@ -54,17 +50,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_cublas_get_native(loch_cublas *cublas, v
 /** @name NCCL */
 /** @{ */
 
-/** A group of NCCL communicators of this process, one for each device. Groups across processes are planned: another
- *  function will create them, and the functions here will work on them. */
+/** A group of NCCL communicators of this process, one for each device. Communicators between processes are those of
+ *  libloch_comm (loch/comm.h). */
 typedef struct loch_nccl loch_nccl;
-
-/** Creates communicators for `count` devices. Device i has rank i. E_UNSUPPORTED: a device is not a CUDA device, or
- *  appears twice, or NCCL is not installed.
- *  @param out  owned by the caller; destroy it with loch_nccl_destroy. NULL on failure. */
-LOCH_API LOCH_MUST_USE loch_status loch_nccl_create(loch_device *const *devices, size_t count, loch_nccl **out);
-
-/** Destroys all communicators of a group after their work has ended. NULL does nothing. */
-LOCH_API void loch_nccl_destroy(loch_nccl *nccl);
 
 /** Returns the ncclComm_t of a rank in `out`. Borrowed. After this call the CUDA context of the rank's device is
  *  current in the calling thread. E_NOT_FOUND: there is no such rank. */

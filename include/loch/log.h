@@ -27,10 +27,6 @@ typedef void loch_log_hook(loch_log_level level, const char *line, void *user);
  *  hook is set; after a change, a thread that is logging may still be inside the old hook. Any thread. */
 LOCH_API void loch_log_set_hook(loch_log_hook *hook, void *user, loch_log_level level);
 
-/** Returns the name of a level: "off", "error", "warning", "info", "debug"; "unknown" for any other number. Static
- *  string. */
-LOCH_API const char *loch_log_level_name(loch_log_level level);
-
 LOCH_END_DECLS
 
 #endif

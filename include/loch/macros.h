@@ -18,10 +18,13 @@
 #define LOCH_API __attribute__((visibility("default")))
 #define LOCH_MUST_USE __attribute__((warn_unused_result))
 #define LOCH_PRINTF(format_index, first_index) __attribute__((format(printf, format_index, first_index)))
+/** Marks a function that goes with the next minor version but one. `instead` names what to use. */
+#define LOCH_DEPRECATED(instead) __attribute__((deprecated(instead)))
 #else
 #define LOCH_API
 #define LOCH_MUST_USE
 #define LOCH_PRINTF(format_index, first_index)
+#define LOCH_DEPRECATED(instead)
 #endif
 
 #ifdef __cplusplus

@@ -16,10 +16,9 @@ typedef enum loch_range_event {
     LOCH_RANGE_GOING  /**< the range is about to be given back; it can still be used during the call */
 } loch_range_event;
 
-/** A range of memory from a driver: a raw block (also pinned or managed), a mapping, or committed memory. A mapping
- *  that is remapped goes at its old address and is taken at the new one. Raw blocks and mappings go exactly as they
- *  were taken; committed memory may go in parts, or in one piece that was taken in several. Not reported: host memory
- *  that a caller registered, and the scratch memory of a copy. */
+/** A range of memory from a driver: a raw block (also pinned or managed), or a mapping. A mapping
+ *  that is remapped goes at its old address and is taken at the new one. Ranges go exactly as they were taken. Not
+ *  reported: host memory that a caller registered, and the scratch memory of a copy. */
 typedef struct loch_range {
     loch_device *device;   /**< device of the range; borrowed */
     loch_memory_kind kind; /**< kind of memory */

@@ -271,7 +271,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_pool_release_capture(loch_allocator *poo
  *  not a pool. E_OUT_OF_RANGE: `request->bytes` is more than `max_bytes`. E_BUSY: the stream is captured or the pool
  *  is asleep. E_UNSUPPORTED: the device has no virtual memory, or a wrapper has no growable blocks.
  *  @param request  size, alignment, stream, tag, flags and timeout; may be NULL
- *  @param out      owned by the caller; free it with loch_allocator_free. NULL on failure. */
+ *  @param out      owned by the caller; free it with loch_free. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_pool_alloc_growable(loch_allocator *pool, size_t max_bytes,
                                                             const loch_request *request, void **out);
 

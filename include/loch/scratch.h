@@ -98,13 +98,6 @@ LOCH_API void loch_workspace_destroy(loch_workspace *workspace);
  *              failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_workspace_acquire(loch_workspace *workspace, size_t bytes, loch_buffer **out);
 
-/** Returns the present size of a workspace in bytes. NULL returns 0. */
-LOCH_API size_t loch_workspace_get_bytes(loch_workspace *workspace);
-
-/** Shrinks a workspace to at most `keep_bytes`. The contents are lost. On failure the workspace has no memory until
- *  the next loch_workspace_acquire. */
-LOCH_API LOCH_MUST_USE loch_status loch_workspace_trim(loch_workspace *workspace, size_t keep_bytes);
-
 /** Destroys the pool of buffers in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
 static inline void loch_buffer_pool_clear(loch_buffer_pool **slot)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /** @file stream_pool.h
- *  A cache of streams and events of a device. Creating them is a slow driver call.
+ *  A cache of streams of a device, and of the events that contexts need. Creating them is a slow driver call.
  *
- *  A stream or event that is given back may still have work in progress. It is not handed out again before that work
+ *  A stream that is given back may still have work in progress. It is not handed out again before that work
  *  has ended. The number of cached objects is limited.
  */
 #ifndef LOCH_STREAM_POOL_H
@@ -12,7 +12,7 @@
 
 LOCH_BEGIN_DECLS
 
-/** A cache of streams and events of one device. Any thread. */
+/** A cache of streams of one device. Any thread. */
 typedef struct loch_stream_pool loch_stream_pool;
 
 /** Options of loch_stream_pool_create. Zero means default; a NULL pointer means all defaults. */
@@ -28,8 +28,8 @@ typedef struct loch_stream_pool_options {
 LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_create(loch_device *device, const loch_stream_pool_options *options,
                                                            loch_stream_pool **out);
 
-/** Destroys a stream pool and its cached streams and events. Acquired ones stay valid; close or destroy them directly
- *  then. NULL does nothing. */
+/** Destroys a stream pool and its cached streams and events. Acquired streams stay valid; close them with
+ *  loch_stream_close then. NULL does nothing. */
 LOCH_API void loch_stream_pool_destroy(loch_stream_pool *pool);
 
 /** Acquires a stream without work: a cached one, otherwise a new one.
@@ -40,15 +40,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_acquire(loch_stream_pool *po
  *  belongs to another device, or is a default or wrapped stream. E_FOREIGN: it was not acquired from this pool. On
  *  failure the stream still belongs to the caller. A NULL stream does nothing. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream);
-
-/** Acquires an event that is not recorded: a cached one, otherwise a new one.
- *  @param out  owned by the caller; give it back with loch_stream_pool_release_event. NULL on failure. */
-LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind,
-                                                                  loch_event **out);
-
-/** Gives an event back to its pool, passed or not. An event that was not acquired from this pool still belongs to the
- *  caller. NULL does nothing. */
-LOCH_API void loch_stream_pool_release_event(loch_stream_pool *pool, loch_event *event);
 
 /** Figures of a stream pool. */
 typedef struct loch_stream_pool_info {

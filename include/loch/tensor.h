@@ -7,8 +7,7 @@
  *      LOCH_CHECK(loch_tensor_fill(matrix, loch_scalar_of(1.5f), NULL));
  *      loch_tensor_release(matrix);
  *
- *  - Tensors are reference counted and keep their buffer alive. Shape, strides and type never change. Only
- *    loch_tensor_bind changes the buffer, and only of that one tensor.
+ *  - Tensors are reference counted and keep their buffer alive. Buffer, shape, strides and type never change.
  *  - Shapes and strides count elements, in 64 bits; every product is checked. A size of zero is valid. A tensor
  *    without dimensions is a scalar and has one element. Strides may be zero or negative.
  *  - A tensor cannot be created beyond the end of its buffer. If the buffer shrinks later, using the tensor gives
@@ -115,11 +114,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_create_in(loch_buffer *buffer, si
                                                          size_t dimensions, const int64_t *shape,
                                                          const int64_t *strides, loch_tensor **out);
 
-/** Replaces the buffer of a tensor, at an offset in bytes. Shape, strides and type stay. Existing views keep the old
- *  buffer. No other thread may use the tensor during the call. E_OUT_OF_RANGE: the tensor would reach beyond the
- *  buffer; nothing changes. */
-LOCH_API LOCH_MUST_USE loch_status loch_tensor_bind(loch_tensor *tensor, loch_buffer *buffer, size_t offset_bytes);
-
 /** @} */
 /** @name Properties */
 /** @{ */
@@ -163,12 +157,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_tensor_get_address(const loch_tensor *te
 /** Returns whether the elements may be written. NULL returns LOCH_READ_ONLY. */
 LOCH_API loch_access loch_tensor_get_access(const loch_tensor *tensor);
 
-/** Returns the name of a tensor; "" if it has none. Borrowed; valid until the next loch_tensor_set_name. */
+/** Returns the name of a tensor; "" if it has none. Borrowed. */
 LOCH_API const char *loch_tensor_get_name(const loch_tensor *tensor);
-
-/** Sets the name of a tensor; NULL removes it. E_INVALID: the name is too long. No other thread may read the name
- *  during the call. */
-LOCH_API LOCH_MUST_USE loch_status loch_tensor_set_name(loch_tensor *tensor, const char *name);
 
 /** Returns the buffer of a tensor. Borrowed. NULL returns NULL. */
 LOCH_API loch_buffer *loch_tensor_get_buffer(const loch_tensor *tensor);

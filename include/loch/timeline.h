@@ -37,9 +37,6 @@ LOCH_API void loch_timeline_destroy(loch_timeline *timeline);
 /** Sets the highest level that is recorded from now on. */
 LOCH_API void loch_timeline_set_level(loch_timeline *timeline, int level);
 
-/** Returns the highest level that is recorded. NULL returns -1. */
-LOCH_API int loch_timeline_get_level(const loch_timeline *timeline);
-
 /** @} */
 /** @name Spans */
 /** @{ */
@@ -68,9 +65,6 @@ typedef struct loch_span {
  *  @param name  any text; copied
  *  @return the open span; end it with loch_span_end */
 LOCH_API loch_span loch_span_begin(loch_timeline *timeline, const char *name, const loch_span_options *options);
-
-/** Adds floating-point operations and bytes moved to an open span. */
-LOCH_API void loch_span_add(loch_span *span, double flops, uint64_t bytes);
 
 /** Ends a span. Does nothing for an all-zero span, for a span that has ended, and on another thread than the one that
  *  began it. */

@@ -33,7 +33,7 @@ typedef struct loch_handle loch_handle;
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_reserve(loch_device *device, size_t bytes, size_t alignment,
                                                         void **out);
 
-/** Gives a reservation back, by its start address. E_BUSY: something is still mapped or committed in it. E_INTERIOR,
+/** Gives a reservation back, by its start address. E_BUSY: something is still mapped in it. E_INTERIOR,
  *  E_FOREIGN: the address is not the start of a reservation. NULL succeeds. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_unreserve(void *address);
 
@@ -61,11 +61,6 @@ LOCH_API LOCH_MUST_USE loch_status loch_virtual_map(void *address, loch_handle *
  *  mapped there. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_unmap(void *address);
 
-/** Moves a mapping with its contents from one address to another in one call, without a copy. E_UNSUPPORTED: the
- *  device lacks LOCH_CAN_REMAP. E_INTERIOR, E_NOT_FOUND: `from` is not the start of a mapping. E_INVALID,
- *  E_OUT_OF_RANGE, E_EXISTS: the handle cannot be mapped at `to`. Nothing changes on failure. */
-LOCH_API LOCH_MUST_USE loch_status loch_virtual_remap(void *from, void *to);
-
 /** A mapping. */
 typedef struct loch_virtual_info {
     size_t size;         /**< set by the caller to sizeof(loch_virtual_info) */
@@ -78,21 +73,8 @@ typedef struct loch_virtual_info {
 
 /** Finds the mapping around an address, of a pool's memory too. Set `out->size` before the call. The mapping under a
  *  live block stays until the block is freed, is moved (a movable buffer that is not pinned), or sleeps. E_NOT_FOUND:
- *  no handle is mapped at the address: a raw block, committed memory, or memory that Loch does not know. Any thread. */
+ *  no handle is mapped at the address: a raw block, or memory that Loch does not know. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_virtual_find(const void *address, loch_virtual_info *out);
-
-/** @} */
-/** @name Memory without handles */
-/** @{ */
-
-/** Commits zeroed memory under reserved addresses without a handle. `address` and `bytes` are multiples of the
- *  granule. Parts that are committed already keep their contents. E_EXISTS: a handle is mapped in the range.
- *  E_UNSUPPORTED: the device lacks LOCH_CAN_COMMIT. */
-LOCH_API LOCH_MUST_USE loch_status loch_virtual_commit(void *address, size_t bytes);
-
-/** Gives committed memory back; its contents are lost and the addresses stay reserved. Parts that are not committed
- *  are skipped. */
-LOCH_API LOCH_MUST_USE loch_status loch_virtual_decommit(void *address, size_t bytes);
 
 /** @} */
 /** @name Sharing between processes */

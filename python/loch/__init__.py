@@ -15,7 +15,7 @@ a loch.Stream, a handle, None, or a stream of another library.
 
 from __future__ import annotations
 
-from . import _core
+from . import _core, _distribution
 from ._core import (
     Block,
     Device,
@@ -62,6 +62,7 @@ from ._process import record, tag
 from ._stats import MemoryInfo, PoolInfo, SessionStats, Stats
 
 __version__: str = _core.version()
+_distribution.check()
 
 __all__ = [
     "Block",

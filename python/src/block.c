@@ -89,7 +89,7 @@ static loch_status block_release(lochpy_block *self, loch_stream *stream, bool h
     if (session && !lochpy_gate_enter(&session->gate)) return LOCH_OK;
     loch_status status;
     LOCHPY_WITHOUT_GIL(status = has_stream ? loch_allocator_free_on(self->allocator, self->address, stream)
-                                           : loch_allocator_free(self->allocator, self->address));
+                                           : loch_free(self->allocator, self->address));
     if (session) (void)lochpy_gate_leave(&session->gate); /* a session is not closed while a call is inside */
     return status;
 }

@@ -145,7 +145,6 @@ static const struct {
     {LOCH_CAN_VIRTUAL, "virtual"},
     {LOCH_CAN_ALIAS, "alias"},
     {LOCH_CAN_REMAP, "remap"},
-    {LOCH_CAN_COMMIT, "commit"},
     {LOCH_CAN_ORDERED, "ordered"},
     {LOCH_CAN_ASYNC, "async"},
     {LOCH_CAN_TIMING, "timing"},

@@ -151,7 +151,7 @@ static PyObject *memory_free(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "O|O:free", &number, &argument)) return NULL;
     void *address = PyLong_AsVoidPtr(number);
     if ((!address && PyErr_Occurred()) || memory_read_stream(memory, argument, &stream) != 0) return NULL;
-    const int failed = Py_IsNone(argument) ? LOCHPY_TRY(loch_allocator_free(memory->pool, address))
+    const int failed = Py_IsNone(argument) ? LOCHPY_TRY(loch_free(memory->pool, address))
                                            : LOCHPY_TRY(loch_allocator_free_on(memory->pool, address, stream));
     if (failed) return NULL;
     Py_RETURN_NONE;

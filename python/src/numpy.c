@@ -72,7 +72,7 @@ static void numpy_free(void *context, void *address, size_t bytes)
 {
     (void)bytes; /* NumPy passes 1 for an empty array, whatever it asked for */
     const numpy_handler *handler = context;
-    if (loch_allocator_free(handler->pool, address) != LOCH_OK)
+    if (loch_free(handler->pool, address) != LOCH_OK)
         fprintf(stderr, "Loch could not free an array's memory at %p: %s\n", address, loch_error_get()->sentence);
 }
 

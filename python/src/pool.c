@@ -234,8 +234,7 @@ static PyObject *pool_free(PyObject *self, PyObject *arguments, PyObject *keywor
     int result = lochpy_read_stream(stream, loch_allocator_get_device(pool), &use);
     const bool has_stream = stream && !Py_IsNone(stream);
     if (result == 0)
-        result = LOCHPY_TRY(has_stream ? loch_allocator_free_on(pool, address, use.stream)
-                                       : loch_allocator_free(pool, address));
+        result = LOCHPY_TRY(has_stream ? loch_allocator_free_on(pool, address, use.stream) : loch_free(pool, address));
     lochpy_stream_done(&use);
     pool_leave(self);
     if (result != 0) return NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The clock of the library, which the program can replace (loch/host.h). */
+/* The clock of the library, which tests can replace. */
 #include "base/clock.h"
 #include "base/system_file.h"
 #include "kit/now.h"
@@ -17,10 +17,10 @@ static uint64_t clock_monotonic(void *user)
     return lochi_now_ns();
 }
 
-static loch_clock *clock_function = clock_monotonic;
+static lochi_clock *clock_function = clock_monotonic;
 static void *clock_user;
 
-void loch_host_set_clock(loch_clock *clock, void *user)
+void lochi_clock_set(lochi_clock *clock, void *user)
 {
     clock_function = clock ? clock : clock_monotonic;
     clock_user = user;

@@ -27,12 +27,6 @@ static void logging_to_stderr(loch_log_level level, const char *line, void *user
     fprintf(stderr, "loch: %s: %s\n", logging_level_names[level], line);
 }
 
-const char *loch_log_level_name(loch_log_level level)
-{
-    return (unsigned)level < sizeof logging_level_names / sizeof *logging_level_names ? logging_level_names[level]
-                                                                                      : "unknown";
-}
-
 /* Reads the option `log` once, unless a hook was set meanwhile. An invalid value leaves the log undecided and
  * silent; the next loch_device_open then fails. */
 static void logging_decide(void)

@@ -42,6 +42,7 @@ typedef struct lochi_room {
     /* When the request gives up whose pressure function runs, by loch_host_now_ns; 0: it does not wait, or there is
      * none (memory/retry.c). */
     uint64_t pressure_until_ns;
+    const struct pool_fetch *fetch; /* the newest segment that is being fetched (memory/pool/supply/source.c) */
     struct {
         uintptr_t low, high; /* bounds of the thread's stack; 0 until found */
         uint32_t captures;

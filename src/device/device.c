@@ -80,7 +80,7 @@ static loch_status device_read_properties(loch_device *device)
         return LOCH_FAIL(DRIVER, "driver \"%s\" claims capabilities 0x%x but has no slots for them",
                          device->driver->name, claimed & ~lochi_driver_possible(device->driver));
     const size_t granule = device->properties.granule_bytes;
-    if ((claimed & (LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT)) && (!granule || (granule & (granule - 1))))
+    if ((claimed & LOCH_CAN_VIRTUAL) && (!granule || (granule & (granule - 1))))
         return LOCH_FAIL(DRIVER, "driver \"%s\" has virtual memory, but its granule of %zu bytes is not a power of two",
                          device->driver->name, granule);
     return LOCH_OK;

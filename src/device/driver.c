@@ -117,12 +117,6 @@ static loch_status no_remap(void *self, void *from, void *to, size_t bytes, loch
     return driver_cannot("way of moving a mapping");
 }
 
-static loch_status no_commit(void *self, void *address, size_t bytes)
-{
-    (void)self, (void)address, (void)bytes;
-    return driver_cannot("way of committing memory without handles");
-}
-
 static loch_status no_export(void *self, loch_driver_handle handle, loch_share share, void *out)
 {
     (void)self, (void)handle, (void)share, (void)out;
@@ -311,7 +305,6 @@ static uint32_t driver_slots_allow(const loch_driver *d, bool has_streams)
         if (d->remap) possible |= LOCH_CAN_REMAP;
         if (d->handle_export && d->handle_import) possible |= LOCH_CAN_SHARE_FD | LOCH_CAN_SHARE_FABRIC;
     }
-    if (d->reserve && d->unreserve && d->commit && d->decommit) possible |= LOCH_CAN_COMMIT;
     return possible;
 }
 
@@ -338,8 +331,6 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(map, no_map);
     DRIVER_FILL(unmap, no_unmap);
     DRIVER_FILL(remap, no_remap);
-    DRIVER_FILL(commit, no_commit);
-    DRIVER_FILL(decommit, no_commit);
     DRIVER_FILL(handle_export, no_export);
     DRIVER_FILL(handle_import, no_import);
     DRIVER_FILL(stream_capture, no_capture);

@@ -85,60 +85,6 @@ lochi_range *lochi_ranges_first_memory(uintptr_t start, uintptr_t end)
     return ranges_first(&ranges_memory, start, end);
 }
 
-static bool ranges_granule_is_committed(const lochi_range *reservation, size_t granule)
-{
-    return reservation->committed[granule / 64] >> (granule % 64) & 1;
-}
-
-/* Finds the first run of granules in [*start, *end) that are committed, or that are not: narrows *start and *end to
- * the run. */
-static bool ranges_first_run(const lochi_range *reservation, bool is_committed, uintptr_t *start, uintptr_t *end)
-{
-    const size_t unit = reservation->device->properties.granule_bytes;
-    const uintptr_t base = lochi_range_start(reservation);
-    const size_t past = (*end - base + unit - 1) / unit;
-    const uint64_t none = is_committed ? 0 : UINT64_MAX; /* a word with no such granule */
-    size_t first = (*start - base) / unit;
-    while (first < past && ranges_granule_is_committed(reservation, first) != is_committed)
-        first += reservation->committed[first / 64] != none ? 1 : 64 - first % 64;
-    if (first >= past) return false;
-    size_t last = first;
-    while (last < past && ranges_granule_is_committed(reservation, last) == is_committed)
-        last++;
-    const uintptr_t run_start = base + first * unit, run_end = base + last * unit;
-    if (run_start > *start) *start = run_start;
-    if (run_end < *end) *end = run_end;
-    return true;
-}
-
-bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end)
-{
-    lochi_lock_assert_held(&lochi_ranges_mutex);
-    return reservation->committed_count && ranges_first_run(reservation, true, start, end);
-}
-
-bool lochi_ranges_first_uncommitted(const lochi_range *reservation, uintptr_t *start, uintptr_t *end)
-{
-    lochi_lock_assert_held(&lochi_ranges_mutex);
-    return ranges_first_run(reservation, false, start, end);
-}
-
-void lochi_ranges_set_committed(lochi_range *reservation, uintptr_t start, uintptr_t end, bool is_committed)
-{
-    lochi_lock_assert_held(&lochi_ranges_mutex);
-    const size_t unit = reservation->device->properties.granule_bytes;
-    const uintptr_t base = lochi_range_start(reservation);
-    ranges_change();
-    for (size_t granule = (start - base) / unit; granule < (end - base) / unit; granule++) {
-        if (ranges_granule_is_committed(reservation, granule) == is_committed) continue;
-        reservation->committed[granule / 64] ^= (uint64_t)1 << (granule % 64);
-        if (is_committed)
-            reservation->committed_count++;
-        else
-            reservation->committed_count--;
-    }
-}
-
 bool lochi_ranges_insert(lochi_range *range)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);
@@ -192,16 +138,6 @@ static void ranges_note(ranges_listing *listing, const lochi_range *range, uintp
     listing->count++;
 }
 
-static void ranges_note_committed(ranges_listing *listing, const lochi_range *reservation)
-{
-    uintptr_t start = lochi_range_start(reservation), end = lochi_range_end(reservation);
-    while (start < end && lochi_ranges_first_committed(reservation, &start, &end)) {
-        ranges_note(listing, reservation, start, end - start);
-        start = end;
-        end = lochi_range_end(reservation);
-    }
-}
-
 void lochi_ranges_describe(const void *address, char *text, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)address;
@@ -226,41 +162,22 @@ size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capa
          at = lochi_range_start(range) + 1)
         if (!range->is_hidden && (!device || range->device == device))
             ranges_note(&listing, range, lochi_range_start(range), range->bytes);
-    for (uintptr_t at = 0; (range = ranges_of_node(lochi_tree_at_or_above(&ranges_reservations, at)));
-         at = lochi_range_start(range) + 1)
-        if (!device || range->device == device) ranges_note_committed(&listing, range);
     return listing.count;
 }
 
 /* --- locating --- */
 
-/* Finds the piece of memory that holds `address`: a raw block, a mapping, or a run of committed granules. */
+/* Finds the piece of memory that holds `address`: a raw block or a mapping. */
 static bool ranges_piece_at(uintptr_t address, lochi_place *out)
 {
     lochi_lock_assert_held(&lochi_ranges_mutex);
     const lochi_range *range = lochi_ranges_find_memory(address);
-    if (range) {
-        *out = (lochi_place){.device = range->device,
-                             .kind = range->kind,
-                             .start = lochi_range_start(range),
-                             .bytes = range->bytes,
-                             .is_apart = range->type == LOCHI_RANGE_RAW,
-                             .tenant = range->tenant};
-        return true;
-    }
-    range = lochi_ranges_find_reservation(address);
     if (!range) return false;
-    uintptr_t start = address, end = lochi_range_end(range);
-    if (!lochi_ranges_first_committed(range, &start, &end) || start != address) return false;
-    const size_t unit = range->device->properties.granule_bytes;
-    size_t first = (address - lochi_range_start(range)) / unit;
-    while (first && ranges_granule_is_committed(range, first - 1))
-        first--;
-    start = lochi_range_start(range) + first * unit;
     *out = (lochi_place){.device = range->device,
-                         .kind = LOCH_MEMORY_DEVICE,
-                         .start = start,
-                         .bytes = end - start,
+                         .kind = range->kind,
+                         .start = lochi_range_start(range),
+                         .bytes = range->bytes,
+                         .is_apart = range->type == LOCHI_RANGE_RAW,
                          .tenant = range->tenant};
     return true;
 }

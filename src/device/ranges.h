@@ -2,10 +2,9 @@
 /* The table of all ranges that the process allocated from drivers, by address.
  *
  * Three ordered maps under one lock: memory (raw blocks and mappings; disjoint), reservations (mappings lie inside
- * them), registrations (of callers' memory, which may overlap CPU memory). Memory that is committed without a handle
- * is one bit for each granule of its reservation. The bits are allocated at the first commit, so that decommitting
- * needs no memory. Raw blocks, reservations and registrations hold a reference on their device; a mapping lies
- * inside a reservation, which cannot end before it. No driver is called under the lock. */
+ * them), registrations (of callers' memory, which may overlap CPU memory). Raw blocks, reservations and registrations
+ * hold a reference on their device; a mapping lies inside a reservation, which cannot end before it. No driver is
+ * called under the lock. */
 #ifndef LOCHI_RANGES_H
 #define LOCHI_RANGES_H
 
@@ -38,8 +37,6 @@ typedef struct lochi_range {
     lochi_range_type type;
     loch_memory_kind kind;
     loch_handle *handle;        /* of LOCHI_RANGE_MAPPING */
-    uint64_t *committed;        /* of LOCHI_RANGE_RESERVATION: a bit for each granule; NULL before the first commit */
-    size_t committed_count;     /* number of bits set */
     const lochi_tenant *tenant; /* NULL: the caller that allocated the range uses all of it */
     bool is_hidden;             /* not usable yet, or no longer: visitors do not see it */
     bool is_going;              /* a thread is giving it back */
@@ -69,17 +66,6 @@ lochi_range *lochi_ranges_find_registration(uintptr_t address);
 /* Finds the first raw block or mapping that overlaps [start, end); NULL if there is no such range. */
 lochi_range *lochi_ranges_first_memory(uintptr_t start, uintptr_t end);
 
-/* Finds the first run of committed granules in [*start, *end), which lies in the reservation: narrows *start and
- * *end to the run. Returns false if there is no run. */
-bool lochi_ranges_first_committed(const lochi_range *reservation, uintptr_t *start, uintptr_t *end);
-
-/* Finds the first run of granules that are not committed, in a reservation that has its bits: narrows *start and
- * *end to the run. Returns false if there is no run. */
-bool lochi_ranges_first_uncommitted(const lochi_range *reservation, uintptr_t *start, uintptr_t *end);
-
-/* Marks [start, end) of a reservation, which has its bits, as committed or not. */
-void lochi_ranges_set_committed(lochi_range *reservation, uintptr_t start, uintptr_t end, bool is_committed);
-
 /* Inserts a range into the map of its type. Returns false and inserts nothing if it overlaps another range of that
  * map. */
 bool lochi_ranges_insert(lochi_range *range);
@@ -94,7 +80,7 @@ void lochi_ranges_let(const void *address, const lochi_tenant *tenant);
  * Takes the lock, and asks no driver. */
 void lochi_ranges_describe(const void *address, char *text, size_t bytes);
 
-/* Lists all usable memory: raw blocks, mappings and runs of committed granules, of one device, or of all devices if
+/* Lists all usable memory, raw blocks and mappings, of one device, or of all devices if
  * `device` is NULL. Returns their number; the first `capacity` are in `out`. */
 size_t lochi_ranges_list(const loch_device *device, loch_range *out, size_t capacity);
 

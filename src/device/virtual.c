@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reservations, mappings and committed memory. Every call checks the table of ranges first and enters its claim
+/* Reservations and mappings. Every call checks the table of ranges first and enters its claim
  * there before it calls the driver, so that two callers cannot claim the same addresses. If the driver refuses, the
  * claim is removed. Observers are called after the driver has mapped memory, and before the driver unmaps it; if it
  * then refuses, observers are called for the memory again. */
@@ -11,6 +11,7 @@
 #include "device/calls.h"
 #include "device/handle.h"
 #include "device/observers.h"
+#include "device/virtual.h"
 #include <string.h>
 
 /* --- reservations --- */
@@ -20,7 +21,7 @@ loch_status loch_virtual_reserve(loch_device *device, size_t bytes, size_t align
     if (out) *out = NULL;
     if (!device || !out) return LOCH_FAIL(INVALID, "loch_virtual_reserve needs a device and an out pointer");
     const size_t granule = device->properties.granule_bytes;
-    if (!(device->properties.capabilities & (LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT)))
+    if (!(device->properties.capabilities & LOCH_CAN_VIRTUAL))
         return LOCH_FAIL(UNSUPPORTED, "%s has no virtual memory", device->name);
     if (!bytes || !lochi_is_multiple(bytes, granule))
         return LOCH_FAIL(INVALID, "%zu bytes of addresses are not a multiple of the granule of %s", bytes,
@@ -64,7 +65,7 @@ loch_status loch_virtual_unreserve(void *address)
     else if (lochi_range_start(range) != key)
         status = LOCH_FAIL(INTERIOR, "%p lies inside the addresses reserved at %p", address,
                            (void *)lochi_range_start(range));
-    else if (range->committed_count || lochi_ranges_first_memory(key, lochi_range_end(range)))
+    else if (lochi_ranges_first_memory(key, lochi_range_end(range)))
         status = LOCH_FAIL(BUSY, "memory is still mapped in the addresses reserved at %p", address);
     else
         lochi_ranges_remove(range);
@@ -79,7 +80,6 @@ loch_status loch_virtual_unreserve(void *address)
         lochi_ranges_unlock();
         return status;
     }
-    lochi_free(range->committed);
     lochi_free(range);
     loch_device_release(device);
     return LOCH_OK;
@@ -100,8 +100,7 @@ static loch_status virtual_check_place(uintptr_t start, size_t bytes, const loch
     if (!lochi_is_multiple(start, device->properties.granule_bytes))
         return LOCH_FAIL(INVALID, "%p is not a multiple of the granule of %s", (void *)start,
                          LOCHI_SIZE(device->properties.granule_bytes));
-    uintptr_t from = start, to = start + bytes;
-    if (lochi_ranges_first_memory(start, to) || lochi_ranges_first_committed(reservation, &from, &to))
+    if (lochi_ranges_first_memory(start, start + bytes))
         return LOCH_FAIL(EXISTS, "memory is already mapped in the %s at %p", LOCHI_SIZE(bytes), (void *)start);
     return LOCH_OK;
 }
@@ -241,9 +240,9 @@ loch_status loch_virtual_unmap(void *address)
     return LOCH_OK;
 }
 
-loch_status loch_virtual_remap(void *from, void *to)
+loch_status lochi_virtual_remap(void *from, void *to)
 {
-    if (!from || !to) return LOCH_FAIL(INVALID, "loch_virtual_remap needs two addresses");
+    if (!from || !to) return LOCH_FAIL(INVALID, "moving a mapping needs two addresses");
     lochi_range *claim = lochi_zalloc(sizeof *claim), *range;
     if (!claim) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a mapping");
     lochi_ranges_lock();
@@ -291,93 +290,4 @@ loch_status loch_virtual_find(const void *address, loch_virtual_info *out)
     lochi_ranges_unlock();
     lochi_sized_write(out, &info, sizeof info);
     return info.handle ? LOCH_OK : LOCH_FAIL(NOT_FOUND, "no handle is mapped at %p", address);
-}
-
-/* --- committed memory --- */
-
-/* Checks a range for commit and decommit. */
-static loch_status virtual_check_committable(uintptr_t start, size_t bytes, lochi_range **out)
-{
-    lochi_lock_assert_held(&lochi_ranges_mutex);
-    lochi_range *reservation = lochi_ranges_find_reservation(start);
-    if (!reservation || bytes > lochi_range_end(reservation) - start)
-        return LOCH_FAIL(OUT_OF_RANGE, "%s at %p do not lie in one reservation", LOCHI_SIZE(bytes), (void *)start);
-    const loch_device *device = reservation->device;
-    if (!loch_device_can(device, LOCH_CAN_COMMIT))
-        return LOCH_FAIL(UNSUPPORTED, "%s cannot commit memory without handles", device->name);
-    if (!bytes || !lochi_is_multiple(start | bytes, device->properties.granule_bytes))
-        return LOCH_FAIL(INVALID, "%zu bytes at %p are not multiples of the granule of %s", bytes, (void *)start,
-                         LOCHI_SIZE(device->properties.granule_bytes));
-    *out = reservation;
-    return LOCH_OK;
-}
-
-/* Allocates the bits of a reservation, at the first commit in it. */
-static loch_status virtual_make_bits(lochi_range *reservation)
-{
-    lochi_lock_assert_held(&lochi_ranges_mutex);
-    if (reservation->committed) return LOCH_OK;
-    const size_t granules = reservation->bytes / reservation->device->properties.granule_bytes;
-    reservation->committed = lochi_zalloc((granules + 63) / 64 * sizeof *reservation->committed);
-    if (reservation->committed) return LOCH_OK;
-    return LOCH_FAIL(HOST_MEMORY, "no host memory for the commit bits of %zu granules", granules);
-}
-
-/* Marks the granules of [start, end) that were not committed as committed, and calls the observers for them. */
-static void virtual_note_committed(lochi_range *reservation, uintptr_t start, uintptr_t end)
-{
-    loch_device *device = reservation->device;
-    uintptr_t from = start, to = end;
-    lochi_ranges_lock();
-    while (from < end && lochi_ranges_first_uncommitted(reservation, &from, &to)) {
-        lochi_ranges_set_committed(reservation, from, to, true);
-        const uint64_t newest = lochi_observers_now();
-        lochi_ranges_unlock();
-        lochi_observers_tell_taken(device, LOCH_MEMORY_DEVICE, from, to - from, NULL, newest);
-        lochi_ranges_lock();
-        from = to;
-        to = end;
-    }
-    lochi_ranges_unlock();
-}
-
-loch_status loch_virtual_commit(void *address, size_t bytes)
-{
-    if (!address) return LOCH_FAIL(INVALID, "loch_virtual_commit needs an address");
-    const uintptr_t start = (uintptr_t)address;
-    lochi_range *reservation;
-    lochi_ranges_lock();
-    loch_status status = virtual_check_committable(start, bytes, &reservation);
-    if (status == LOCH_OK && lochi_ranges_first_memory(start, start + bytes))
-        status = LOCH_FAIL(EXISTS, "a handle is mapped in the %s at %p", LOCHI_SIZE(bytes), address);
-    if (status == LOCH_OK) status = virtual_make_bits(reservation);
-    lochi_ranges_unlock();
-    if (status != LOCH_OK) return status;
-    loch_device *device = reservation->device;
-    LOCHI_CALL(status, device, commit, (device->self, address, bytes));
-    if (status == LOCH_OK) virtual_note_committed(reservation, start, start + bytes);
-    return status;
-}
-
-loch_status loch_virtual_decommit(void *address, size_t bytes)
-{
-    if (!address) return LOCH_FAIL(INVALID, "loch_virtual_decommit needs an address");
-    const uintptr_t end = (uintptr_t)address + bytes;
-    uintptr_t from = (uintptr_t)address, to = end;
-    lochi_range *reservation;
-    lochi_ranges_lock();
-    loch_status status = virtual_check_committable(from, bytes, &reservation);
-    while (status == LOCH_OK && from < end && lochi_ranges_first_committed(reservation, &from, &to)) {
-        loch_device *device = reservation->device;
-        lochi_observers_tell_going(device, LOCH_MEMORY_DEVICE, from, to - from, NULL);
-        lochi_ranges_set_committed(reservation, from, to, false);
-        lochi_ranges_unlock();
-        LOCHI_CALL(status, device, decommit, (device->self, (void *)from, to - from));
-        if (status != LOCH_OK) virtual_note_committed(reservation, from, to);
-        lochi_ranges_lock();
-        from = to;
-        to = end;
-    }
-    lochi_ranges_unlock();
-    return status;
 }

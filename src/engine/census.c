@@ -54,7 +54,7 @@ static loch_status census_note(const loch_block *block, void *user)
 loch_status loch_census_create(loch_allocator *allocator, loch_census **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a census needs an allocator and a place for the result");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a census needs an allocator and an out pointer");
     loch_status status = LOCH_E_HOST_MEMORY;
     const uint64_t live = lochi_allocator_count_live(allocator);
     loch_census *census = lochi_zalloc(sizeof *census);

@@ -8,6 +8,7 @@
 #include "base/logging.h"
 #include "device/cuda/cuda.h"
 #include "device/device.h"
+#include "engine/cublas.h"
 #include "engine/library.h"
 
 struct loch_cublas {
@@ -30,7 +31,7 @@ static loch_status cublas_make(loch_cublas *cublas)
 
 loch_status loch_cublas_create(loch_device *device, loch_stream *stream, loch_cublas **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the cuBLAS handle is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the cuBLAS handle is NULL");
     *out = NULL;
     if (!device) return LOCH_FAIL(INVALID, "a cuBLAS handle needs a device");
     if (!lochi_cuda_of(device))
@@ -43,7 +44,7 @@ loch_status loch_cublas_create(loch_device *device, loch_stream *stream, loch_cu
     cublas->device = loch_device_retain(device);
     loch_status status;
     LOCH_TRY(cublas_make(cublas), fail);
-    LOCH_TRY(loch_cublas_set_stream(cublas, stream), fail);
+    LOCH_TRY(lochi_cublas_set_stream(cublas, stream), fail);
     *out = cublas;
     return LOCH_OK;
 fail:;
@@ -53,7 +54,7 @@ fail:;
     return status;
 }
 
-loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream)
+loch_status lochi_cublas_set_stream(loch_cublas *cublas, loch_stream *stream)
 {
     LOCHI_NOT_CANCELLED;
     if (!cublas) return LOCH_FAIL(INVALID, "the cuBLAS handle is NULL");
@@ -68,7 +69,7 @@ loch_status loch_cublas_set_stream(loch_cublas *cublas, loch_stream *stream)
 
 loch_status loch_cublas_get_native(loch_cublas *cublas, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the cublasHandle_t is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the cublasHandle_t is NULL");
     *out = NULL;
     if (!cublas) return LOCH_FAIL(INVALID, "the cuBLAS handle is NULL");
     LOCH_TRY_RETURN(lochi_cuda_make_current(lochi_cuda_of(cublas->device)));

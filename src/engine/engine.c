@@ -15,6 +15,7 @@
 #include "engine/engine_limits.h"
 #include "engine/engine_lock.h"
 #include "engine/engine_workers.h"
+#include "engine/nccl.h"
 #include "memory/pool/pool.h"
 #include <limits.h>
 #include <loch/buffer.h>
@@ -208,7 +209,7 @@ static void engine_destroy(loch_engine *engine)
     loch_timeline_destroy(engine->timeline);
     for (unsigned i = 0; i < engine->count; i++)
         loch_stream_pool_destroy(engine->seats[i].streams);
-    loch_nccl_destroy(engine->nccl);
+    lochi_nccl_destroy(engine->nccl);
     for (unsigned i = 0; i < engine->count; i++) {
         loch_allocator_release(engine->seats[i].allocator);
         loch_device_release(engine->seats[i].device);
@@ -226,7 +227,7 @@ loch_status loch_engine_open(const loch_engine_options *options, loch_engine **o
 {
     if (out) *out = NULL;
     if (!options || !out)
-        return LOCH_FAIL(INVALID, "loch_engine_open needs options with a table of devices, and an output pointer");
+        return LOCH_FAIL(INVALID, "loch_engine_open needs options with a table of devices, and an out pointer");
     engine_plan plan = {.wishes = NULL};
     loch_engine *engine = NULL;
     loch_status status = engine_read_options(&plan, options);
@@ -370,7 +371,7 @@ static loch_status engine_make_nccl(loch_engine *engine)
     if (!devices) return LOCH_FAIL(HOST_MEMORY, "no host memory for a list of %u devices", engine->count);
     for (unsigned i = 0; i < engine->count; i++)
         devices[i] = engine->seats[i].device;
-    const loch_status status = loch_nccl_create(devices, engine->count, &engine->nccl);
+    const loch_status status = lochi_nccl_create(devices, engine->count, &engine->nccl);
     lochi_free(devices);
     return status;
 }
@@ -378,7 +379,7 @@ static loch_status engine_make_nccl(loch_engine *engine)
 loch_status loch_engine_require_nccl(loch_engine *engine, loch_nccl **out)
 {
     if (out) *out = NULL;
-    if (!engine || !out) return LOCH_FAIL(INVALID, "loch_engine_require_nccl needs an engine and an output pointer");
+    if (!engine || !out) return LOCH_FAIL(INVALID, "loch_engine_require_nccl needs an engine and an out pointer");
     loch_status status = LOCH_OK;
     lochi_lock_take(&engine->lock);
     if (!engine->nccl) status = engine_make_nccl(engine);

@@ -189,7 +189,7 @@ loch_status loch_library_load(loch_library library, int *version)
 
 loch_status loch_library_find(loch_library library, const char *symbol, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "there is no place for the function's address");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the function is NULL");
     *out = NULL;
     if (!symbol || !*symbol) return LOCH_FAIL(INVALID, "the name of the library function is missing");
     library_entry *entry;

@@ -8,6 +8,7 @@
 #include "device/cuda/cuda.h"
 #include "device/device.h"
 #include "engine/library.h"
+#include "engine/nccl.h"
 #include <limits.h>
 
 typedef struct nccl_rank {
@@ -77,9 +78,9 @@ end:
     return status;
 }
 
-loch_status loch_nccl_create(loch_device *const *devices, size_t count, loch_nccl **out)
+loch_status lochi_nccl_create(loch_device *const *devices, size_t count, loch_nccl **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the NCCL communicators is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the NCCL communicators is NULL");
     *out = NULL;
     LOCH_TRY_RETURN(nccl_check(devices, count));
     LOCH_TRY_RETURN(loch_library_load(LOCH_LIBRARY_NCCL, NULL));
@@ -97,14 +98,14 @@ loch_status loch_nccl_create(loch_device *const *devices, size_t count, loch_ncc
     return LOCH_OK;
 fail:;
     const loch_error saved = lochi_error_save();
-    loch_nccl_destroy(nccl);
+    lochi_nccl_destroy(nccl);
     lochi_error_restore(&saved);
     return status;
 }
 
 loch_status loch_nccl_get_native(loch_nccl *nccl, size_t rank, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the ncclComm_t is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the ncclComm_t is NULL");
     *out = NULL;
     if (!nccl) return LOCH_FAIL(INVALID, "the NCCL communicators are NULL");
     if (rank >= nccl->count)
@@ -129,7 +130,7 @@ static void nccl_end(const nccl_rank *rank)
     if (result != 0) LOCHI_LOG(WARNING, "ncclCommDestroy on %s: code %d", rank->device->name, result);
 }
 
-void loch_nccl_destroy(loch_nccl *nccl)
+void lochi_nccl_destroy(loch_nccl *nccl)
 {
     if (!nccl) return;
     for (size_t i = 0; i < nccl->count; i++)

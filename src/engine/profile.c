@@ -34,8 +34,7 @@ static loch_allocator *profile_keeper(loch_allocator *allocator)
 loch_status loch_profile_begin(loch_allocator *allocator, const char *label, loch_profile **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out)
-        return LOCH_FAIL(INVALID, "a measuring scope needs an allocator and a place for the result");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a measuring scope needs an allocator and an out pointer");
     const size_t length = label ? strlen(label) : 0;
     loch_profile *profile = lochi_zalloc(sizeof *profile + length + 1);
     if (!profile) return LOCH_FAIL(HOST_MEMORY, "no host memory for a measuring scope");

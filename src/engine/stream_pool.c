@@ -13,7 +13,7 @@
 #include "base/heap.h"
 #include "kit/sized.h"
 #include "device/device.h"
-#include <loch/stream_pool.h>
+#include "engine/stream_pool.h"
 
 #define STREAM_POOL_STREAMS 16
 #define STREAM_POOL_EVENTS 64
@@ -233,7 +233,7 @@ loch_status loch_stream_pool_create(loch_device *device, const loch_stream_pool_
                                     loch_stream_pool **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "loch_stream_pool_create needs a device and an output pointer");
+    if (!device || !out) return LOCH_FAIL(INVALID, "loch_stream_pool_create needs a device and an out pointer");
     loch_stream_pool_options read;
     LOCH_TRY_RETURN(stream_pool_read_options(options, &read));
     loch_stream_pool *pool = lochi_zalloc(sizeof *pool);
@@ -270,7 +270,7 @@ void loch_stream_pool_destroy(loch_stream_pool *pool)
 loch_status loch_stream_pool_acquire(loch_stream_pool *pool, loch_stream **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out) return LOCH_FAIL(INVALID, "taking a stream needs a pool of streams and an output pointer");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "taking a stream needs a pool of streams and an out pointer");
     lochi_kept *it = shelf_find(pool, &pool->streams);
     const bool is_new = !it;
     if (is_new) {
@@ -306,10 +306,10 @@ loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream
                : LOCH_FAIL(FOREIGN, "the stream was not taken from this pool of streams");
 }
 
-loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind, loch_event **out)
+loch_status lochi_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_kind kind, loch_event **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out) return LOCH_FAIL(INVALID, "taking an event needs a pool of streams and an output pointer");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "taking an event needs a pool of streams and an out pointer");
     if ((unsigned)kind > LOCH_EVENT_TIMED) return LOCH_FAIL(INVALID, "event kind %d is not known", (int)kind);
     stream_shelf *shelf = &pool->events[kind];
     lochi_kept *it = shelf_find(pool, shelf);
@@ -324,7 +324,7 @@ loch_status loch_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_ki
     return LOCH_OK;
 }
 
-void loch_stream_pool_release_event(loch_stream_pool *pool, loch_event *event)
+void lochi_stream_pool_release_event(loch_stream_pool *pool, loch_event *event)
 {
     if (pool && event) (void)shelf_give(pool, &pool->events[event->kind], &event->kept);
 }

@@ -165,7 +165,7 @@ static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, 
 {
     if (out) *out = NULL;
     if (!allocator || !request || !out)
-        return LOCH_FAIL(INVALID, "an allocation needs an allocator, a request and a place for the result");
+        return LOCH_FAIL(INVALID, "an allocation needs an allocator, a request and an out pointer");
     loch_request read;
     LOCH_TRY_RETURN(allocator_read_request(allocator, request, &read));
     if (!read.bytes && !read.max_bytes && !(allocator->traits & LOCH_TRAIT_ALLOCATES_EMPTY)) return LOCH_OK;
@@ -398,7 +398,7 @@ static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocat
     if (lochi_pool_is_cacheable(allocator->pool, address) &&
         (lochi_pool_unname_quickly(allocator->pool, address) ||
          lochi_pool_leave_batch(allocator->pool, (uintptr_t)address))) /* the cache is not full any more */
-        return loch_allocator_free(allocator, address);                /* begin again */
+        return loch_free(allocator, address);                          /* begin again */
     lochi_allocator_note_user(allocator);
     if (lochi_pool_free_plainly(allocator->pool, address)) return LOCH_OK;
     return allocator_free_any(allocator, address, 0, NULL);
@@ -421,15 +421,13 @@ static __attribute__((noinline)) loch_status allocator_free_recorded(loch_alloca
     return LOCHI_LIKELY(is_freed) ? LOCH_OK : allocator_free_any(allocator, address, 0, NULL);
 }
 
-loch_status loch_allocator_free(loch_allocator *allocator, void *address)
+loch_status loch_free(loch_allocator *allocator, void *address)
 {
     lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_quick(allocator) : NULL;
     if (LOCHI_UNLIKELY(!pool || !address)) return allocator_free_recorded(allocator, address);
     if (LOCHI_LIKELY(lochi_pool_free_quickly(pool, address))) return LOCH_OK;
     return allocator_free_plainly(allocator, address);
 }
-
-loch_status loch_free(loch_allocator *allocator, void *address) __attribute__((alias("loch_allocator_free")));
 
 loch_status loch_allocator_free_on(loch_allocator *allocator, void *address, loch_stream *stream)
 {
@@ -482,11 +480,6 @@ loch_status loch_allocator_record_use(loch_allocator *allocator, void *address, 
 const char *loch_allocator_get_name(const loch_allocator *allocator)
 {
     return allocator ? allocator->name : "";
-}
-
-const char *loch_allocator_get_kind(const loch_allocator *allocator)
-{
-    return allocator ? allocator->ops.kind : "";
 }
 
 loch_device *loch_allocator_get_device(const loch_allocator *allocator)

@@ -486,7 +486,7 @@ loch_status loch_direct_create(loch_device *device, const char *name, const loch
                                loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "a direct allocator needs a device and a place for the result");
+    if (!device || !out) return LOCH_FAIL(INVALID, "a direct allocator needs a device and an out pointer");
     loch_direct_options read;
     LOCH_TRY_RETURN(direct_read_options(device, options, &read));
     direct *self = lochi_zalloc(sizeof *self);

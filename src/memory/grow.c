@@ -82,7 +82,7 @@ loch_status loch_pool_alloc_growable(loch_allocator *pool, size_t max_bytes, con
     if (out) *out = NULL;
     if (!lochi_pool_of(pool)) return LOCH_FAIL(INVALID, "growable blocks come from pools");
     if (!out || !max_bytes)
-        return LOCH_FAIL(INVALID, "a growable block needs a largest size that is not 0, and a place for its address");
+        return LOCH_FAIL(INVALID, "a growable block needs a largest size that is not 0, and an out pointer");
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
     read.max_bytes = max_bytes;

@@ -113,7 +113,7 @@ loch_status loch_allocator_create(loch_device *device, const char *name, const l
                                   loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "an allocator needs a device and a place for the result");
+    if (!device || !out) return LOCH_FAIL(INVALID, "an allocator needs a device and an out pointer");
     return life_make(device, NULL, name, ops, self, LOCHI_ACCOUNT_OWN, out);
 }
 
@@ -127,7 +127,7 @@ loch_status loch_wrapper_create(loch_allocator *wrapped, const char *name, const
                                 loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a wrapper needs an allocator to wrap and a place for the result");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a wrapper needs an allocator to wrap and an out pointer");
     return lochi_wrapper_create(wrapped, name, ops, self, LOCHI_ACCOUNT_LEDGER, out);
 }
 

@@ -188,7 +188,7 @@ static loch_status realloc_move_plain(loch_allocator *allocator, void *address, 
     void *moved;
     LOCH_TRY_RETURN(loch_allocator_alloc(allocator, request, &moved));
     memcpy(moved, address, before < request->bytes ? before : request->bytes);
-    const loch_status status = loch_allocator_free(allocator, address);
+    const loch_status status = loch_free(allocator, address);
     if (status == LOCH_OK)
         *out = moved;
     else /* another thread has freed it */
@@ -233,7 +233,7 @@ loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, siz
 {
     if (out) *out = NULL;
     if (!allocator || !out)
-        return LOCH_FAIL(INVALID, "changing the size of a block needs an allocator and a place for the result");
+        return LOCH_FAIL(INVALID, "changing the size of a block needs an allocator and an out pointer");
     const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream};
     loch_status status;
     lochi_pool *pool = atomic_load_explicit(&allocator->quick, memory_order_relaxed);

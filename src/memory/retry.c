@@ -23,6 +23,8 @@
 
 #define RETRY_LEVELS 32          /* allocators whose functions are asked, at most */
 #define RETRY_IDLE_CALLS 4       /* in a row */
+#define RETRY_VAIN_CALLS 65536   /* in a row, that free something and leave no more memory than there was before */
+#define RETRY_VAIN_OTHERS 1024   /* of these, one call counts as, if only other threads have freed something */
 #define RETRY_ROUND_NS 200000000 /* a waiting request asks the functions again after this time */
 
 /* An allocator whose pressure functions are asked. */
@@ -186,17 +188,41 @@ static size_t retry_watch(retry *self, lochi_pressure *asked, loch_allocator *al
     return freed;
 }
 
+/* The best that was seen while a function is called: the least that is missing or in use, the most that is free. */
+typedef struct retry_best {
+    uint64_t missing, left, blocks, cached, limit;
+} retry_best;
+
+/* Raises the best that was seen. Returns whether anything is better than before. */
+static bool retry_raise(retry_best *best, uint64_t missing, uint64_t left, const loch_stats *stats)
+{
+    const retry_best old = *best;
+    if (missing < best->missing) best->missing = missing;
+    if (left > best->left) best->left = left;
+    if (stats->blocks < best->blocks) best->blocks = stats->blocks;
+    if (stats->cached_bytes > best->cached) best->cached = stats->cached_bytes;
+    if (stats->limit_bytes > best->limit) best->limit = stats->limit_bytes;
+    return memcmp(&old, best, sizeof old) != 0;
+}
+
+/* Tells whether the time of the request is over. */
+static bool retry_is_late(const retry *self)
+{
+    return self->timeout_ns && loch_host_now_ns() >= retry_find_until(self);
+}
+
 /* Calls a function while it frees something, in whatever allocator, or raises the limit or what the device has left,
  * and the request does not fit. One that says so and changes nothing is called RETRY_IDLE_CALLS times: other threads
  * may use up what it frees. One whose blocks do not count in the limit of a wrapper above it is called once in
- * vain. */
+ * vain. If others take all that it frees, it is called until the time of the request is over, and not for ever. */
 static loch_status retry_press(retry *self, lochi_pressure *asked, const retry_level *level, loch_status status)
 {
     loch_device *device = self->allocator->device;
-    uint64_t missing = loch_error_get()->missing_bytes, most = retry_read_device(device);
+    uint64_t missing = loch_error_get()->missing_bytes;
     loch_stats stats = retry_read(level->allocator);
-    unsigned idle = 0;
-    while (idle < (level->is_below ? 1 : RETRY_IDLE_CALLS) && retry_is_worth_it(status)) {
+    retry_best best = {missing, retry_read_device(device), stats.blocks, stats.cached_bytes, stats.limit_bytes};
+    unsigned idle = 0, vain = 0;
+    while (idle < (level->is_below ? 1 : RETRY_IDLE_CALLS) && vain < RETRY_VAIN_CALLS && retry_is_worth_it(status)) {
         bool has_freed;
         if (!retry_may_call(level->allocator, asked)) return status;
         if (!retry_watch(self, asked, level->allocator, &has_freed)) return status;
@@ -204,10 +230,11 @@ static loch_status retry_press(retry *self, lochi_pressure *asked, const retry_l
         status = retry_once_more(self);
         const loch_stats now = retry_read(level->allocator);
         const uint64_t still = loch_error_get()->missing_bytes;
-        const bool has_any = has_freed || left > most || now.frees != stats.frees;
+        const bool has_any = has_freed || left > best.left || now.frees != stats.frees;
         const bool is_better = still < missing || now.limit_bytes > stats.limit_bytes || (has_any && !level->is_below);
         idle = is_better ? 0 : idle + 1;
-        if (left > most) most = left;
+        vain = retry_raise(&best, still, left, &now) ? 0 : vain + (has_freed ? 1 : RETRY_VAIN_OTHERS);
+        if (vain && retry_is_late(self)) return status;
         stats = now;
         missing = still;
     }

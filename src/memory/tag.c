@@ -22,7 +22,7 @@ static loch_tag tag_search(const char *name, size_t from, size_t count)
 
 loch_status loch_tag_create(const char *name, loch_tag *out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "a tag needs a place for the result");
+    if (!out) return LOCH_FAIL(INVALID, "a tag needs an out pointer");
     *out = 0;
     const size_t length = name ? strnlen(name, LOCH_TAG_NAME_MAX) : 0;
     if (!length || length == LOCH_TAG_NAME_MAX)

@@ -29,7 +29,7 @@ static void typed_finish(const loch_type *type, char *elements, size_t count)
 loch_status loch_alloc_typed(loch_allocator *allocator, const loch_type *type, size_t count,
                              const loch_request *request, void **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "typed memory needs a place for the result");
+    if (!out) return LOCH_FAIL(INVALID, "typed memory needs an out pointer");
     *out = NULL;
     size_t bytes;
     LOCH_TRY_RETURN(typed_check(allocator, type, count, &bytes));
@@ -53,7 +53,7 @@ loch_status loch_alloc_typed(loch_allocator *allocator, const loch_type *type, s
     if (status != LOCH_OK) {
         const loch_error saved = lochi_error_save();
         typed_finish(type, block, done);
-        const loch_status freed = loch_allocator_free(allocator, block);
+        const loch_status freed = loch_free(allocator, block);
         if (freed == LOCH_OK) lochi_error_restore(&saved);
         return status;
     }
@@ -72,5 +72,5 @@ loch_status loch_free_typed(loch_allocator *allocator, void *address, const loch
         return LOCH_FAIL(INVALID, "the block at %p has %zu bytes, not %zu elements of %zu bytes", address,
                          block.requested_bytes, count, type->bytes);
     typed_finish(type, address, count);
-    return loch_allocator_free(allocator, address);
+    return loch_free(allocator, address);
 }

@@ -57,7 +57,7 @@ static loch_status contents_begin(const loch_tensor *tensor, const loch_tensor_o
                                   loch_tensor_options *options)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy of a tensor needs the tensor and an output pointer");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy of a tensor needs the tensor and an out pointer");
     return lochi_tensor_read_options(given, options);
 }
 
@@ -204,7 +204,7 @@ loch_status loch_tensor_write(loch_tensor *tensor, const void *from, size_t byte
 loch_status loch_tensor_create_from(loch_dtype dtype, size_t dimensions, const int64_t *shape, const void *data,
                                     const loch_tensor_options *options, loch_tensor **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the tensor is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the tensor is NULL");
     *out = NULL;
     loch_tensor_options read;
     LOCH_TRY_RETURN(lochi_tensor_read_options(options, &read));
@@ -261,7 +261,7 @@ static loch_status contents_get_item(loch_tensor *tensor, size_t dimensions, con
 loch_status loch_tensor_read_item(loch_tensor *tensor, size_t dimensions, const int64_t *indices, loch_stream *stream,
                                   loch_scalar *out)
 {
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "reading an element needs a tensor and an output pointer");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "reading an element needs a tensor and an out pointer");
     LOCH_TRY_RETURN(lochi_tensor_hold(tensor, stream));
     return lochi_tensor_let_go(tensor, stream, contents_get_item(tensor, dimensions, indices, stream, out));
 }

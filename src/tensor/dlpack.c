@@ -229,7 +229,7 @@ loch_status loch_tensor_to_dlpack(loch_tensor *tensor, const loch_dlpack_export 
                                   struct DLManagedTensorVersioned **out)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and an output pointer");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and an out pointer");
     loch_dlpack_export read;
     dlpack_exported *exported;
     LOCH_TRY_RETURN(dlpack_read_export(tensor, options, &read));
@@ -248,7 +248,7 @@ loch_status loch_tensor_to_dlpack_legacy(loch_tensor *tensor, const loch_dlpack_
                                          struct DLManagedTensor **out)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and an output pointer");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a DLPack export needs a tensor and an out pointer");
     loch_dlpack_export read;
     dlpack_exported *exported;
     LOCH_TRY_RETURN(dlpack_read_export(tensor, options, &read));
@@ -430,7 +430,7 @@ loch_status loch_tensor_from_dlpack(struct DLManagedTensorVersioned *managed, co
                                     loch_tensor **out)
 {
     if (out) *out = NULL;
-    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and an output pointer");
+    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and an out pointer");
     if (managed->version.major != LOCH_DLPACK_MAJOR) /* with another major version no other member may be read */
         return LOCH_FAIL(UNSUPPORTED, "the DLPack structure has version %u.%u; only major version %d is supported",
                          (unsigned)managed->version.major, (unsigned)managed->version.minor, LOCH_DLPACK_MAJOR);
@@ -443,7 +443,7 @@ loch_status loch_tensor_from_dlpack_legacy(struct DLManagedTensor *managed, cons
                                            loch_tensor **out)
 {
     if (out) *out = NULL;
-    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and an output pointer");
+    if (!managed || !out) return LOCH_FAIL(INVALID, "a DLPack import needs a structure and an out pointer");
     const dlpack_source source = {&managed->dl_tensor, managed, dlpack_end_legacy, LOCH_READ_WRITE};
     return dlpack_import(&source, options, out);
 }

@@ -66,7 +66,7 @@ static loch_status mapping_fill(struct lochi_mapping *mapping, loch_stream *stre
 
 loch_status loch_tensor_map(loch_tensor *tensor, loch_map_access access, loch_stream *stream, loch_mapping *out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the mapping is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the mapping is NULL");
     *out = (loch_mapping){0};
     if (!tensor || (unsigned)access > LOCH_MAP_READ_WRITE)
         return LOCH_FAIL(INVALID, "a mapping needs a tensor and a valid loch_map_access value");

@@ -50,21 +50,10 @@ loch_status loch_tensor_create_in(loch_buffer *buffer, size_t offset_bytes, loch
                                   const int64_t *shape, const int64_t *strides, loch_tensor **out)
 {
     if (out) *out = NULL;
-    if (!buffer || !out) return LOCH_FAIL(INVALID, "a tensor on a buffer needs the buffer and an output pointer");
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "a tensor on a buffer needs the buffer and an out pointer");
     lochi_layout layout;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, strides, &layout));
     return lochi_tensor_make(buffer, offset_bytes, &layout, out);
-}
-
-loch_status loch_tensor_bind(loch_tensor *tensor, loch_buffer *buffer, size_t offset_bytes)
-{
-    if (!tensor || !buffer) return LOCH_FAIL(INVALID, "binding needs a tensor and a buffer");
-    LOCH_TRY_RETURN(tensor_check_fit(buffer, offset_bytes, &tensor->layout));
-    loch_buffer *old = tensor->buffer;
-    tensor->buffer = loch_buffer_retain(buffer);
-    tensor->offset = tensor->layout.elements ? offset_bytes : 0;
-    loch_buffer_release(old);
-    return LOCH_OK;
 }
 
 /* --- with new memory --- */
@@ -109,7 +98,7 @@ loch_status lochi_tensor_alloc(const lochi_layout *layout, const loch_tensor_opt
 loch_status loch_tensor_create(loch_dtype dtype, size_t dimensions, const int64_t *shape,
                                const loch_tensor_options *options, loch_tensor **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the tensor is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the tensor is NULL");
     *out = NULL;
     loch_tensor_options read;
     LOCH_TRY_RETURN(lochi_tensor_read_options(options, &read));
@@ -121,7 +110,7 @@ loch_status loch_tensor_create(loch_dtype dtype, size_t dimensions, const int64_
 loch_status loch_tensor_wrap(loch_dtype dtype, size_t dimensions, const int64_t *shape, void *address,
                              const loch_external *external, loch_tensor **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the tensor is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the tensor is NULL");
     *out = NULL;
     lochi_layout layout;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, NULL, &layout));
@@ -233,7 +222,7 @@ loch_device *loch_tensor_get_device(const loch_tensor *tensor)
 loch_status loch_tensor_get_address(const loch_tensor *tensor, void **out)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "the address of a tensor needs the tensor and an output pointer");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "the address of a tensor needs the tensor and an out pointer");
     const lochi_layout *layout = &tensor->layout;
     if (!layout->elements) return LOCH_OK;
     char *lowest;
@@ -253,7 +242,7 @@ const char *loch_tensor_get_name(const loch_tensor *tensor)
     return tensor ? tensor->name : "";
 }
 
-loch_status loch_tensor_set_name(loch_tensor *tensor, const char *name)
+loch_status lochi_tensor_set_name(loch_tensor *tensor, const char *name)
 {
     if (!tensor) return LOCH_FAIL(INVALID, "the tensor to name is NULL");
     const size_t length = name ? strlen(name) : 0;

@@ -27,6 +27,10 @@ loch_status lochi_tensor_read_options(const loch_tensor_options *given, loch_ten
 /* Makes a tensor with new memory. The layout is contiguous, and the options were read. */
 loch_status lochi_tensor_alloc(const lochi_layout *layout, const loch_tensor_options *options, loch_tensor **out);
 
+/* Sets the name of a tensor; NULL removes it. E_INVALID: the name is too long. No other thread may read the name during
+ * the call. */
+loch_status lochi_tensor_set_name(loch_tensor *tensor, const char *name);
+
 /* Tells whether a tensor is in the own memory of `device`. Pinned memory has a device, but counts as host memory. */
 bool lochi_tensor_is_at(const loch_tensor *tensor, const loch_device *device);
 

@@ -19,7 +19,7 @@ typedef struct view_plan {
 static loch_status view_begin(loch_tensor *tensor, loch_tensor **out, view_plan *view)
 {
     if (out) *out = NULL;
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a view needs a tensor and an output pointer");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a view needs a tensor and an out pointer");
     const lochi_layout *layout = &tensor->layout;
     view->tensor = tensor;
     view->dtype = layout->dtype;
@@ -337,7 +337,7 @@ loch_status loch_tensor_chunk(loch_tensor *tensor, int axis, size_t chunks, loch
     for (size_t i = 0; out && i < chunks; i++)
         out[i] = NULL;
     if (!tensor || !out || !count || !chunks)
-        return LOCH_FAIL(INVALID, "chunks need a tensor, a number above 0 and output pointers");
+        return LOCH_FAIL(INVALID, "chunks need a tensor, a number above 0 and out pointers");
     size_t at;
     LOCH_TRY_RETURN(lochi_axis_read(tensor->layout.dimensions, axis, &at));
     const int64_t size = tensor->layout.shape[at];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A program to look at with `loch top`: two pools and two tags. It allocates and frees until its input ends, with a
- * pause after each. Its standard output gets a line when everything is there. An argument names a budget of 96 MiB, in
- * which the first pool has a minimum. */
+/* A program to look at with `loch top`: two pools, a third one that has no blocks any more, and two tags. It allocates
+ * and frees until its input ends, with a pause after each. Its standard output gets a line when everything is there. An
+ * argument names a budget of 96 MiB, in which the first pool has a minimum. */
 #include <loch/budget.h>
 #include <poll.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ int main(int count, char **arguments)
     loch_budget *budget;
     loch_budget_member *member;
     loch_device *device;
-    loch_allocator *pools[2];
+    loch_allocator *pools[2], *drained;
     loch_tag tags[2];
     void *blocks[16] = {NULL};
     const loch_pool_options options = {.size = sizeof options, .limit_bytes = (size_t)64 << 20};
@@ -31,6 +31,10 @@ int main(int count, char **arguments)
     LOCH_CHECK(loch_device_open("sim:1GiB", &device));
     LOCH_CHECK(loch_pool_create(device, "weights", &options, &pools[0]));
     LOCH_CHECK(loch_pool_create(device, "evil\033[31m", NULL, &pools[1])); /* a terminal must not obey it */
+    LOCH_CHECK(loch_pool_create(device, "drained", NULL, &drained));
+    LOCH_CHECK(loch_alloc(drained, (size_t)1 << 20, &blocks[0]));
+    LOCH_CHECK(loch_free(drained, blocks[0]));
+    blocks[0] = NULL;
     join(count > 1 ? arguments[1] : NULL, pools[0], &budget, &member);
     LOCH_CHECK(loch_tag_create("cache", &tags[0]));
     LOCH_CHECK(loch_tag_create("scratch", &tags[1]));
@@ -46,6 +50,7 @@ int main(int count, char **arguments)
         LOCH_CHECK(loch_free(pools[i % 2], blocks[i]));
     loch_budget_member_destroy(member);
     loch_budget_close(budget);
+    loch_allocator_release(drained);
     loch_allocator_release(pools[0]);
     loch_allocator_release(pools[1]);
     loch_device_release(device);

@@ -175,26 +175,6 @@ static void a_query_finds_mappings_and_not_the_gaps_between(void **state)
     expect_host(addresses);
 }
 
-static void a_query_finds_committed_memory_alone(void **state)
-{
-    test_bed *bed = *state;
-    if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
-    const size_t granule = bed->properties.granule_bytes;
-    loch_address_info info = {.size = sizeof info};
-    char *addresses = test_bed_reserve(bed, 3);
-    CHECK_OK(loch_virtual_commit(addresses + granule, granule));
-    CHECK_FAILS(loch_address_query(addresses, &info), NOT_FOUND);
-    CHECK_OK(loch_address_query(addresses + granule + 5, &info));
-    assert_ptr_equal(info.device, bed->device);
-    assert_int_equal(info.kind, LOCH_MEMORY_DEVICE);
-    assert_true((char *)info.base <= addresses + granule + 5);
-    assert_true((char *)info.base + info.bytes > addresses + granule + 5);
-    CHECK_FAILS(loch_address_query(addresses + 2 * granule, &info), NOT_FOUND);
-    CHECK_OK(loch_virtual_decommit(addresses + granule, granule));
-    CHECK_FAILS(loch_address_query(addresses + granule, &info), NOT_FOUND);
-    CHECK_OK(loch_virtual_unreserve(addresses));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,7 +186,6 @@ int main(void)
         cmocka_unit_test(a_query_finds_a_block_from_any_address_inside),
         cmocka_unit_test(a_query_tells_host_memory),
         cmocka_unit_test(a_query_finds_mappings_and_not_the_gaps_between),
-        cmocka_unit_test(a_query_finds_committed_memory_alone),
     };
     return TEST_BED_RUN(tests);
 }

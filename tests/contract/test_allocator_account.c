@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Contract of allocator.h, over every allocator and stack: what is known of blocks, and the figures. */
+#include "memory/allocator_state.h"
 #include "allocators.h"
 
 #define COUNT 40
@@ -13,7 +14,7 @@ static void every_level_has_a_name_a_kind_and_its_device(void **state)
         levels++;
     for (loch_allocator *level = s.allocator; level; level = loch_allocator_get_wrapped(level)) {
         assert_true(loch_allocator_get_name(level)[0] && strlen(loch_allocator_get_name(level)) < 64);
-        assert_true(loch_allocator_get_kind(level)[0]);
+        assert_true(level->ops.kind[0]);
         assert_ptr_equal(loch_allocator_get_device(level), s.bed->device);
         assert_true(levels-- > 0);
     }
@@ -21,7 +22,6 @@ static void every_level_has_a_name_a_kind_and_its_device(void **state)
     assert_ptr_equal(loch_allocator_retain(s.allocator), s.allocator);
     loch_allocator_release(s.allocator);
     assert_string_equal(loch_allocator_get_name(NULL), "");
-    assert_string_equal(loch_allocator_get_kind(NULL), "");
     assert_null(loch_allocator_get_device(NULL));
     assert_null(loch_allocator_get_wrapped(NULL));
     assert_int_equal(loch_allocator_get_traits(NULL), 0);
@@ -250,7 +250,7 @@ static void wrappers_forward_figures(void **state)
         CHECK_OK(loch_allocator_get_stats(outer, &above));
         CHECK_OK(loch_allocator_get_stats(inner, &below));
 #define EXPECT_KEPT(name, sum, text)                                                                                   \
-    if (below.name && !above.name) fail_msg("%s is lost by %s", #name, loch_allocator_get_kind(outer));
+    if (below.name && !above.name) fail_msg("%s is lost by %s", #name, outer->ops.kind);
         LOCH_STATS_LIST(EXPECT_KEPT)
 #undef EXPECT_KEPT
         assert_int_equal(above.blocks, below.blocks);

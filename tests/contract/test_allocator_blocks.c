@@ -47,7 +47,7 @@ static void a_free_of_null_does_nothing(void **state)
     test_subject_begin(&s, state);
     const loch_stats before = test_subject_stats(&s);
     CHECK_OK(loch_free(s.allocator, NULL));
-    CHECK_OK(loch_allocator_free(s.allocator, NULL));
+    CHECK_OK(loch_free(s.allocator, NULL));
     CHECK_OK(loch_allocator_free_on(s.allocator, NULL, NULL));
     CHECK_OK(loch_allocator_free_sized(s.allocator, NULL, 100));
     CHECK_OK(loch_allocator_free_sized(s.allocator, NULL, 0));

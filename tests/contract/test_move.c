@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Contract of virtual.h, the optional parts: moving a mapping, committing without handles, sharing handles. */
+/* Contract of virtual.h, the optional parts: moving a mapping, sharing handles. */
+#include "device/virtual.h"
 #include "bed.h"
 
 #include <unistd.h>
@@ -14,7 +15,7 @@ static void move_needs_the_capability(void **state)
     char *addresses = test_bed_reserve(bed, 2);
     loch_handle *handle = test_bed_map(bed, addresses, 1);
     test_bed_put(bed, addresses, granule, 1);
-    CHECK_FAILS(loch_virtual_remap(addresses, addresses + granule), UNSUPPORTED);
+    CHECK_FAILS(lochi_virtual_remap(addresses, addresses + granule), UNSUPPORTED);
     test_bed_expect(bed, addresses, granule, 1);
     CHECK_OK(loch_virtual_unmap(addresses));
     loch_handle_destroy(handle);
@@ -35,11 +36,11 @@ static void move_takes_the_contents_along(void **state)
     char *from = here;
     for (size_t i = 0; i < sizeof stations / sizeof *stations; i++) {
         if (stations[i] == there) { /* a move onto itself in part, refused; go round */
-            CHECK_FAILS(loch_virtual_remap(from, stations[i]), EXISTS);
+            CHECK_FAILS(lochi_virtual_remap(from, stations[i]), EXISTS);
             test_bed_expect(bed, from, 2 * granule, 1);
             continue;
         }
-        CHECK_OK(loch_virtual_remap(from, stations[i]));
+        CHECK_OK(lochi_virtual_remap(from, stations[i]));
         test_bed_expect(bed, stations[i], 2 * granule, 1);
         CHECK_FAILS(loch_address_query(from, &info), NOT_FOUND);
         CHECK_FAILS(loch_virtual_unmap(from), NOT_FOUND);
@@ -57,7 +58,7 @@ static void move_takes_the_contents_along(void **state)
     CHECK_OK(loch_virtual_map(here + granule, handle, NULL, 0));
     test_bed_expect(bed, here + granule, 2 * granule, 1);
     loch_handle_destroy(handle);
-    CHECK_OK(loch_virtual_remap(here + granule, there));
+    CHECK_OK(lochi_virtual_remap(here + granule, there));
     test_bed_expect(bed, there, 2 * granule, 1);
     CHECK_OK(loch_virtual_unmap(there));
     CHECK_OK(loch_virtual_unreserve(here));
@@ -74,15 +75,15 @@ static void a_move_where_it_may_not_changes_nothing(void **state)
     test_bed_put(bed, addresses, 2 * granule, 1);
     test_bed_put(bed, addresses + 4 * granule, granule, 2);
 
-    CHECK_FAILS(loch_virtual_remap(addresses + 2 * granule, addresses + 5 * granule), NOT_FOUND);
-    CHECK_FAILS(loch_virtual_remap(addresses + granule, addresses + 5 * granule), INTERIOR);
-    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 4 * granule), EXISTS);
-    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 3 * granule), EXISTS);
-    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 7 * granule), OUT_OF_RANGE);
-    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 8 * granule), OUT_OF_RANGE);
-    CHECK_FAILS(loch_virtual_remap(addresses, addresses + 5 * granule + 1), INVALID);
-    CHECK_FAILS_SET(loch_virtual_remap(addresses, NULL), TEST_SET(INVALID) | TEST_SET(OUT_OF_RANGE));
-    CHECK_FAILS_SET(loch_virtual_remap(NULL, addresses), TEST_SET(INVALID) | TEST_SET(NOT_FOUND));
+    CHECK_FAILS(lochi_virtual_remap(addresses + 2 * granule, addresses + 5 * granule), NOT_FOUND);
+    CHECK_FAILS(lochi_virtual_remap(addresses + granule, addresses + 5 * granule), INTERIOR);
+    CHECK_FAILS(lochi_virtual_remap(addresses, addresses + 4 * granule), EXISTS);
+    CHECK_FAILS(lochi_virtual_remap(addresses, addresses + 3 * granule), EXISTS);
+    CHECK_FAILS(lochi_virtual_remap(addresses, addresses + 7 * granule), OUT_OF_RANGE);
+    CHECK_FAILS(lochi_virtual_remap(addresses, addresses + 8 * granule), OUT_OF_RANGE);
+    CHECK_FAILS(lochi_virtual_remap(addresses, addresses + 5 * granule + 1), INVALID);
+    CHECK_FAILS_SET(lochi_virtual_remap(addresses, NULL), TEST_SET(INVALID) | TEST_SET(OUT_OF_RANGE));
+    CHECK_FAILS_SET(lochi_virtual_remap(NULL, addresses), TEST_SET(INVALID) | TEST_SET(NOT_FOUND));
     test_bed_expect(bed, addresses, 2 * granule, 1);
     test_bed_expect(bed, addresses + 4 * granule, granule, 2);
 
@@ -107,108 +108,13 @@ static void moves_close_gaps(void **state)
         test_bed_put(bed, addresses + 2 * i * granule, 1024, i);
     }
     for (size_t i = 1; i < COUNT; i++)
-        CHECK_OK(loch_virtual_remap(addresses + 2 * i * granule, addresses + i * granule));
+        CHECK_OK(lochi_virtual_remap(addresses + 2 * i * granule, addresses + i * granule));
     for (size_t i = 0; i < COUNT; i++)
         test_bed_expect(bed, addresses + i * granule, 1024, i);
     for (size_t i = 0; i < COUNT; i++) {
         loch_handle_destroy(handles[i]);
         CHECK_OK(loch_virtual_unmap(addresses + i * granule));
     }
-    CHECK_OK(loch_virtual_unreserve(addresses));
-}
-
-/* --- commit --- */
-
-static void commit_needs_the_capability(void **state)
-{
-    test_bed *bed = *state;
-    if (!test_bed_can(bed, LOCH_CAN_VIRTUAL) || test_bed_can(bed, LOCH_CAN_COMMIT)) return;
-    const size_t granule = bed->properties.granule_bytes;
-    char *addresses = test_bed_reserve(bed, 2);
-    CHECK_FAILS(loch_virtual_commit(addresses, granule), UNSUPPORTED);
-    CHECK_FAILS(loch_virtual_decommit(addresses, granule), UNSUPPORTED);
-    CHECK_OK(loch_virtual_unreserve(addresses));
-}
-
-static void commit_gives_zeroes_and_keeps_the_rest(void **state)
-{
-    test_bed *bed = *state;
-    if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
-    const size_t granule = bed->properties.granule_bytes;
-    char *addresses = test_bed_reserve(bed, 8);
-
-    CHECK_OK(loch_virtual_commit(addresses + 2 * granule, 2 * granule));
-    test_bed_expect_byte(bed, addresses + 2 * granule, 2 * granule, 0);
-    test_bed_put(bed, addresses + 2 * granule, 2 * granule, 1);
-    CHECK_OK(loch_virtual_commit(addresses, 8 * granule));
-    test_bed_expect(bed, addresses + 2 * granule, 2 * granule, 1);
-    test_bed_expect_byte(bed, addresses, 2 * granule, 0);
-    test_bed_expect_byte(bed, addresses + 4 * granule, 4 * granule, 0);
-
-    test_bed_put(bed, addresses, 8 * granule, 2);
-    CHECK_OK(loch_virtual_decommit(addresses + 3 * granule, granule));
-    char byte;
-    CHECK_FAILS(loch_copy(&byte, addresses + 3 * granule, 1), OUT_OF_RANGE);
-    test_bed_expect(bed, addresses, 3 * granule, 2);
-    CHECK_OK(loch_virtual_decommit(addresses + 2 * granule, 3 * granule)); /* the middle is gone already */
-    CHECK_OK(loch_virtual_commit(addresses + 2 * granule, 3 * granule));
-    test_bed_expect_byte(bed, addresses + 2 * granule, 3 * granule, 0);
-    test_bed_expect(bed, addresses, 2 * granule, 2);
-
-    CHECK_FAILS(loch_virtual_unreserve(addresses), BUSY);
-    CHECK_OK(loch_virtual_decommit(addresses, 8 * granule));
-    CHECK_OK(loch_virtual_decommit(addresses, 8 * granule));
-    CHECK_OK(loch_virtual_unreserve(addresses));
-}
-
-static void a_commit_where_it_may_not_changes_nothing(void **state)
-{
-    test_bed *bed = *state;
-    if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
-    const size_t granule = bed->properties.granule_bytes;
-    char *addresses = test_bed_reserve(bed, 6);
-    loch_handle *handle = test_bed_map(bed, addresses + 3 * granule, 1);
-    test_bed_put(bed, addresses + 3 * granule, 100, 5);
-
-    CHECK_FAILS(loch_virtual_commit(addresses, granule + 1), INVALID);
-    CHECK_FAILS(loch_virtual_commit(addresses + 1, granule), INVALID);
-    CHECK_FAILS(loch_virtual_commit(addresses + 5 * granule, 2 * granule), OUT_OF_RANGE);
-    CHECK_FAILS(loch_virtual_commit(addresses - granule, granule), OUT_OF_RANGE);
-    CHECK_FAILS_SET(loch_virtual_commit(addresses, 0 - granule), TEST_SET(OUT_OF_RANGE) | TEST_SET(OVERFLOW));
-    CHECK_FAILS(loch_virtual_commit(addresses + 2 * granule, 2 * granule), EXISTS);
-    CHECK_FAILS(loch_virtual_commit(addresses, 6 * granule), EXISTS);
-    CHECK_FAILS(loch_virtual_decommit(addresses + 1, granule), INVALID);
-    CHECK_FAILS(loch_virtual_decommit(addresses + 5 * granule, 2 * granule), OUT_OF_RANGE);
-
-    CHECK_OK(loch_virtual_commit(addresses, 2 * granule));
-    loch_handle *two = test_bed_handle(bed, 2);
-    CHECK_FAILS(loch_virtual_map(addresses + granule, two, NULL, 0), EXISTS);
-    CHECK_FAILS_SET(loch_virtual_unmap(addresses), TEST_SET(NOT_FOUND) | TEST_SET(INVALID));
-    /* a mapping is no commitment: it is skipped */
-    CHECK_OK(loch_virtual_decommit(addresses, 6 * granule));
-    test_bed_expect(bed, addresses + 3 * granule, 100, 5);
-    CHECK_OK(loch_virtual_map(addresses, two, NULL, 0));
-    CHECK_OK(loch_virtual_unmap(addresses));
-    CHECK_OK(loch_virtual_unmap(addresses + 3 * granule));
-    loch_handle_destroy(two);
-    loch_handle_destroy(handle);
-    CHECK_OK(loch_virtual_unreserve(addresses));
-}
-
-/* A growable array: committed as it grows, never moved. */
-static void a_commit_may_grow_an_earlier_one(void **state)
-{
-    test_bed *bed = *state;
-    if (!test_bed_can(bed, LOCH_CAN_COMMIT)) return;
-    const size_t granule = bed->properties.granule_bytes;
-    char *addresses = test_bed_reserve(bed, 16);
-    for (size_t i = 0; i < 16; i++) {
-        CHECK_OK(loch_virtual_commit(addresses, (i + 1) * granule));
-        test_bed_put(bed, addresses + i * granule, 2000, i);
-    }
-    for (size_t i = 0; i < 16; i++)
-        test_bed_expect(bed, addresses + i * granule, 2000, i);
-    CHECK_OK(loch_virtual_decommit(addresses, 16 * granule));
     CHECK_OK(loch_virtual_unreserve(addresses));
 }
 
@@ -286,10 +192,6 @@ int main(void)
         cmocka_unit_test(move_takes_the_contents_along),
         cmocka_unit_test(a_move_where_it_may_not_changes_nothing),
         cmocka_unit_test(moves_close_gaps),
-        cmocka_unit_test(commit_needs_the_capability),
-        cmocka_unit_test(commit_gives_zeroes_and_keeps_the_rest),
-        cmocka_unit_test(a_commit_where_it_may_not_changes_nothing),
-        cmocka_unit_test(a_commit_may_grow_an_earlier_one),
         cmocka_unit_test(export_needs_a_shareable_handle),
         cmocka_unit_test(shared_handles_have_one_memory),
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Contract of virtual.h: reservations, handles, mappings. Moves, commits and sharing are in test_move.c. */
+/* Contract of virtual.h: reservations, handles, mappings. Moves and sharing are in test_move.c. */
 #include "bed.h"
 #include <unistd.h>
 
@@ -518,11 +518,6 @@ static void the_mapping_around_an_address_is_found(void **state)
     void *raw = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, 4096);
     CHECK_FAILS(loch_virtual_find(raw, &info), NOT_FOUND);
     CHECK_OK(loch_raw_free(raw));
-    if (test_bed_can(bed, LOCH_CAN_COMMIT)) {
-        CHECK_OK(loch_virtual_commit(addresses, granule));
-        CHECK_FAILS(loch_virtual_find(addresses, &info), NOT_FOUND);
-        CHECK_OK(loch_virtual_decommit(addresses, granule));
-    }
     CHECK_OK(loch_virtual_unreserve(addresses));
 }
 

@@ -11,7 +11,7 @@
 // NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_owner<loch::engine> && test::is_owner<loch::context> && test::is_shared<loch::parameter>);
 static_assert(test::is_guard<loch::guard> && test::is_guard<loch::pushed_pool> && test::is_guard<loch::seat_lock>);
-static_assert(test::is_owner<loch::cublas> && test::is_owner<loch::nccl>);
+static_assert(test::is_owner<loch::cublas>);
 
 static const char *const sim = "sim:64MiB,granule=64KiB,backed";
 
@@ -20,7 +20,7 @@ TEST(an_engine_has_seats)
     loch::engine engine({"cpu", sim});
     test::moves(engine);
     EXPECT(engine.count() == 2 && test::equal(engine.device(loch::seat(1)).name(), sim));
-    EXPECT(test::equal(engine.allocator(loch::seat(0)).kind(), "pool") && engine.info(loch::seat(1)).workers == 1);
+    EXPECT(engine.info(loch::seat(1)).workers == 1);
     EXPECT(engine.workers(loch::seat(1)).run_wait([] { return 7; }) == 7);
     EXPECT(engine.streams(loch::seat(1)).acquire().get() && !engine.str().empty());
     EXPECT(engine.can_reach(loch::seat(0), loch::seat(0)) && !engine.can_reach(loch::seat(1), loch::seat(0)));
@@ -93,11 +93,10 @@ TEST(a_context_has_a_seat_a_stream_and_guards)
         EXPECT(context.stream().get() == other.get());
         context.set_stream(nullptr);
         const loch::guard still = context.begin_still();
-        EXPECT_THROWS(LOCH_E_MOVING_FORBIDDEN, context.compact());
+        EXPECT_THROWS(LOCH_E_MOVING_FORBIDDEN, loch::pool(context.allocator()).compact());
     }
     EXPECT(context.seat().number == 0);
     context.set_seat(loch::seat(1));
-    static_cast<void>(context.compact());
     loch::guard ended = context.begin_debug(9);
     ended.end();
     EXPECT(context.debug() == 0);
@@ -122,7 +121,7 @@ TEST(a_context_makes_tensors)
     context.set_seat(loch::seat(1));
     const loch::tensor there = context.acquire_copy(here);
     EXPECT(test::equal(there.device().name(), sim) && context.acquire_copy(here).get() == there.get());
-    EXPECT(context.drop_copies() == 16 && context.stats().copies == 0);
+    EXPECT(context.stats().copies == 1);
     const loch::allocator own = context.allocator();
     {
         const loch::pushed_pool pushed = context.push_pool("child");
@@ -148,9 +147,9 @@ TEST(parameters_are_declared_and_loaded)
         test::moves(split);
         EXPECT_THROWS(LOCH_E_BUSY, split.tensor(loch::seat(0)));
         context.load_part(split, 0, 0, loch::tensor::from({1.0f, 2.0f}));
-        EXPECT(!split.is_loaded() && test::equal(split.name(), "split"));
+        EXPECT(test::equal(split.name(), "split"));
         context.load_part(split, 0, 2, loch::tensor::from({3.0f, 4.0f}));
-        EXPECT(split.is_loaded() && split.tensor(loch::seat(1)).item<float>({0}) == 3);
+        EXPECT(split.tensor(loch::seat(1)).item<float>({0}) == 3);
         context.load(split, loch::tensor::from({5.0f, 6.0f, 7.0f, 8.0f}));
         EXPECT_THROWS(LOCH_E_INVALID, context.load(split, loch::tensor::from({1.0f})));
         kept = split;
@@ -164,11 +163,9 @@ TEST(vendor_libraries_that_are_missing_are_unsupported)
 {
     const loch::device cpu("cpu");
     EXPECT_THROWS(LOCH_E_UNSUPPORTED, loch::cublas{cpu});
-    EXPECT_THROWS(LOCH_E_UNSUPPORTED, loch::nccl{std::vector<loch::device>(1, cpu)});
-    EXPECT_THROWS(LOCH_E_INVALID, loch::nccl(std::vector<loch::device>(1)));
+    EXPECT_THROWS(LOCH_E_UNSUPPORTED, static_cast<void>(loch::engine({"cpu"}).require_nccl()));
     EXPECT_THROWS(LOCH_E_INVALID, loch::cublas().native());
-    EXPECT_THROWS(LOCH_E_INVALID, loch::cublas().set_stream(nullptr));
-    EXPECT_THROWS(LOCH_E_INVALID, loch::nccl().native(0));
+    EXPECT_THROWS(LOCH_E_INVALID, loch::nccl_ref().native(0));
     // A machine may have them: then a symbol that they do not have is missing.
     const loch_status status = test::thrown([] { loch::find<void()>(LOCH_LIBRARY_NCCL, "ncclNoSuchFunction"); });
     EXPECT(status == LOCH_E_UNSUPPORTED || status == LOCH_E_NOT_FOUND);

@@ -33,12 +33,6 @@ TEST(handles_are_mapped_at_reserved_addresses)
             EXPECT_THROWS(LOCH_E_EXISTS, loch::mapped(reserved.get(), loch::handle(device, granule)));
             EXPECT_THROWS(LOCH_E_BUSY, reserved.reset());
             EXPECT(reserved); // a failure keeps it
-            if (device.can(LOCH_CAN_REMAP)) {
-                mapped.remap(reserved.at(granule));
-                EXPECT(mapped.get() == reserved.at(granule));
-            } else {
-                EXPECT_THROWS(LOCH_E_UNSUPPORTED, mapped.remap(reserved.at(granule)));
-            }
             char seen = 0;
             loch::copy(&seen, mapped.get(), 1);
             EXPECT(seen == 'x');
@@ -46,11 +40,6 @@ TEST(handles_are_mapped_at_reserved_addresses)
             EXPECT(!mapped);
         }
         EXPECT_THROWS(LOCH_E_NOT_FOUND, loch::find_mapping(reserved.get()));
-        if (device.can(LOCH_CAN_COMMIT)) {
-            reserved.commit(0, granule);
-            loch::fill(reserved.get(), granule, '\1');
-            reserved.decommit(0, granule);
-        }
         reserved.reset();
         EXPECT(!reserved);
         reserved.reset(); // nothing

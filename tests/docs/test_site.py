@@ -52,6 +52,8 @@ class Site(unittest.TestCase):
     def test_every_guide_and_header_has_a_page(self):
         pages = {path.stem for path in FOLDER.glob('*.html')}
         self.assertEqual({path.stem for path in (TREE / 'docs').glob('*.md')} - pages, set())
+        inside = {path.stem for path in (FOLDER / 'inside').glob('*.html')}
+        self.assertEqual({path.stem for path in (TREE / 'docs' / 'inside').glob('*.md')} - inside, set())
         made = {path.name[:-5] for path in (FOLDER / 'reference').glob('*.h.html')}
         missing = {path.name for path in (TREE / 'include' / 'loch').glob('*.h')} - made
         self.assertLessEqual(missing, {'loch.h', 'attributes.h'}, 'headers without a page')  # they declare nothing of their own

@@ -190,16 +190,15 @@ typedef unsigned short half;
 
 static inline float widen(half x)
 {
-    loch_f16 value;
-    memcpy(&value, &x, sizeof x);
-    return loch_f16_to_float(value);
+    float value = 0;
+    (void)!loch_convert(LOCH_F32, &value, LOCH_F16, &x, 1, NULL); /* valid types: it cannot fail */
+    return value;
 }
 
 static inline half narrow(float x)
 {
-    const loch_f16 value = loch_f16_from_float(x);
-    half bits;
-    memcpy(&bits, &value, sizeof bits);
+    half bits = 0;
+    (void)!loch_convert(LOCH_F16, &bits, LOCH_F32, &x, 1, NULL); /* valid types: it cannot fail */
     return bits;
 }
 

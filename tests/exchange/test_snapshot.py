@@ -37,7 +37,7 @@ def alloc(allocator, **members):
 @pytest.fixture(params=["sim:256MiB", "sim:256MiB,virtual=off", "cpu"])
 def snapshot(request, tmp_path):
     """A pool with blocks of many kinds, a child, a wrapper and a direct allocator; what they are in is released at the end."""
-    release, free = LIBRARY.loch_allocator_release, LIBRARY.loch_allocator_free
+    release, free = LIBRARY.loch_allocator_release, LIBRARY.loch_free
     tag = ctypes.c_uint32()
     device = make("loch_device_open", request.param.encode())
     pool = make("loch_pool_create", device, b"pool \"\xc3\xa9\xff\"", None)
@@ -53,7 +53,7 @@ def snapshot(request, tmp_path):
         held.append((pool, alloc(pool, bytes=1 << 20, max_bytes=16 << 20)))
     freed = alloc(pool, bytes=2 << 20, stream=stream)
     call("loch_allocator_record_use", pool, freed, None)
-    call("loch_allocator_free", pool, freed)
+    call("loch_free", pool, freed)
     path = tmp_path / "snapshot.json"
     call("loch_snapshot_save", str(path).encode())
     yield json.loads(path.read_text())

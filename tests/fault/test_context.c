@@ -3,6 +3,7 @@
  * turn, once and for good. A call that failed has changed nothing: no seat is current or locked that was not before, no
  * pool is on a stack, no parameter is loaded, and in the end nothing is left, neither on the host nor on the
  * devices. */
+#include "engine/context/parameter.h"
 #include "base/thread.h"
 #include "device/sim/sim.h"
 #include "engine/engine_state.h"
@@ -64,7 +65,7 @@ static void program_memory(program *p)
     PROMISE(loch_context_get_allocator(p->context) == (status == LOCH_OK ? child : own), "another pool is current");
     STEP(status);
     STEP(loch_context_create_from(p->context, LOCH_F32, LOCH_SHAPE(4, 4), data, "child", 0, &p->tensors[1]));
-    STEP(loch_context_compact(p->context, NULL, NULL));
+    STEP(test_context_compact(p->context, NULL));
     STEP(loch_context_pop_pool(p->context));
     STEP(loch_tensor_fill(p->tensors[0], loch_scalar_of(3), test_context_stream(p->context)));
 }
@@ -97,7 +98,7 @@ static loch_status program_load(program *p, loch_parameter *parameter)
     const loch_status status = loch_context_load(p->context, parameter, p->host);
     const loch_error error = *loch_error_get();
     if (loch_context_get_stats(p->context, &after) != LOCH_OK) p->notes.wrong = "no figures";
-    PROMISE(loch_parameter_is_loaded(parameter) == (status == LOCH_OK), "loaded or not, against what was said");
+    PROMISE(lochi_parameter_is_loaded(parameter) == (status == LOCH_OK), "loaded or not, against what was said");
     if (status != LOCH_OK) PROMISE(after.used_bytes == before.used_bytes, "a failed load has memory");
     if (status != LOCH_OK) (void)loch_error_set(status, NULL, 0, "%s", error.sentence);
     return status;
@@ -115,7 +116,7 @@ static void program_parameters(program *p)
     STEP(loch_tensor_slice(p->host, 0, 10, 24, 1, &p->tensors[6]));
     STEP(loch_context_load_part(p->context, p->parameters[1], 0, 0, p->tensors[5]));
     STEP(loch_context_load_part(p->context, p->parameters[1], 0, 10, p->tensors[6]));
-    PROMISE(loch_parameter_is_loaded(p->parameters[1]), "all parts were loaded");
+    PROMISE(lochi_parameter_is_loaded(p->parameters[1]), "all parts were loaded");
     STEP(loch_parameter_acquire_tensor(p->parameters[1], LOCH_SEAT(1), &part));
     p->tensors[7] = part;
 }

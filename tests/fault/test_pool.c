@@ -311,7 +311,7 @@ static void program_try_to_free(program *p)
 
 static void program_stop_capture(program *p)
 {
-    if (p->is_capturing) (void)!loch_sim_capture_end(p->two, &p->graph);
+    if (p->is_capturing) LOCH_IGNORE(loch_sim_capture_end(p->two, &p->graph));
     loch_sim_graph_destroy(p->graph);
     p->graph = NULL;
     p->is_capturing = false;

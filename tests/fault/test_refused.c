@@ -10,7 +10,7 @@
 #define MIB TEST_MIB
 #define SIM "sim:64MiB,granule=64KiB"
 
-typedef enum kind { PLAIN, QUOTA, RANGE, LIMITED, SOURCE, GROWABLE } kind;
+typedef enum kind { PLAIN, QUOTA, RANGE, LIMITED, SOURCE, SOURCE_POOL, GROWABLE } kind;
 
 typedef struct ground {
     const char *device;
@@ -39,6 +39,10 @@ static subject subject_make(const ground *on)
     if (on->kind == SOURCE) {
         CHECK_OK(loch_direct_create(it.device, "source", NULL, &it.below));
         options.source = it.below;
+    } else if (on->kind == SOURCE_POOL) {
+        CHECK_OK(loch_pool_create(it.device, "source", &options, &it.below));
+        plain.source = it.below;
+        CHECK_OK(loch_pool_create(it.device, "pool", &plain, &it.tested));
     } else if (on->kind == QUOTA) {
         CHECK_OK(loch_pool_create(it.device, "parent", &options, &it.below));
         CHECK_OK(loch_pool_create_child(it.below, "child", NULL, &it.tested));
@@ -127,6 +131,8 @@ static const ground grounds[] = {
     {SIM, RANGE, {.limit_bytes = 24 * MIB}, 0},
     {SIM, LIMITED, {.limit_bytes = 24 * MIB}, 15 * MIB},
     {SIM, SOURCE, {.limit_bytes = 24 * MIB}, 12 * MIB},
+    {SIM, SOURCE_POOL, {.limit_bytes = 24 * MIB}, 12 * MIB},
+    {"sim:24MiB,granule=64KiB", SOURCE_POOL, {.limit_bytes = 0}, 12 * MIB},
     {SIM, GROWABLE, {.limit_bytes = 24 * MIB}, 15 * MIB},
     {"sim:24MiB,granule=64KiB", GROWABLE, {.limit_bytes = 0}, 15 * MIB},
     {"sim:24MiB,granule=64KiB,virtual=off", PLAIN, {.limit_bytes = 0}, 10 * MIB},

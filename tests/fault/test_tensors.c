@@ -137,7 +137,7 @@ static void program_work(program *p)
 /* Everything is let go while the fault lasts; what waits for work is given back when it is over. */
 static void program_let_go(program *p)
 {
-    if (p->mapping.inside) (void)!loch_tensor_unmap(&p->mapping, p->stream);
+    if (p->mapping.inside) LOCH_IGNORE(loch_tensor_unmap(&p->mapping, p->stream));
     for (size_t i = 0; i < SLOTS; i++)
         loch_tensor_clear(&p->tensors[i]);
     loch_workspace_destroy(p->workspace);

@@ -31,7 +31,6 @@ static void record(program *p)
         }
         loch_span span = loch_span_begin(p->timeline, "by hand",
                                          &(loch_span_options){.size = sizeof(loch_span_options), .stream = p->stream});
-        loch_span_add(&span, 1, 1);
         loch_span_end(&span);
         if (i == 1) loch_timeline_forget(p->timeline);
     }

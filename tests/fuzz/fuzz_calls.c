@@ -237,7 +237,7 @@ static void calls_free_block(calls *c, calls_block *block, unsigned how)
         else if (how == 2)
             CALLS_TRY(c, status, 0, loch_allocator_free_sized(owner, block->address, block->requested));
         else
-            CALLS_TRY(c, status, 0, loch_allocator_free(owner, block->address));
+            CALLS_TRY(c, status, 0, loch_free(owner, block->address));
     }
     calls_forget(c, block);
 }
@@ -251,8 +251,7 @@ static void calls_free(calls *c)
     loch_allocator *owner = calls_owner(c, block);
     calls_free_block(c, block, how % 3);
     if (how & 128)
-        CHECK_FAILS_SET(loch_allocator_free(owner, address),
-                        TEST_SET(DOUBLE_FREE) | TEST_SET(FOREIGN) | TEST_SET(INTERIOR));
+        CHECK_FAILS_SET(loch_free(owner, address), TEST_SET(DOUBLE_FREE) | TEST_SET(FOREIGN) | TEST_SET(INTERIOR));
 }
 
 /* Calls that are wrong change nothing. */
@@ -270,12 +269,12 @@ static void calls_misuse(calls *c)
     CHECK_FAILS_SET(loch_allocator_alloc(pool, &huge, &address), CALLS_SHORT | TEST_SET(OVERFLOW));
     CHECK_FAILS_SET(loch_allocator_alloc(pool, &crooked, &address), TEST_SET(INVALID));
     CHECK_FAILS_SET(loch_allocator_alloc(pool, &none, &address), TEST_SET(INVALID));
-    CHECK_FAILS_SET(loch_allocator_free(pool, &found), foreign);
+    CHECK_FAILS_SET(loch_free(pool, &found), foreign);
     if (!block || !block->requested) return;
     CHECK_FAILS_SET(loch_allocator_free_sized(calls_owner(c, block), block->address, block->requested + 1),
                     TEST_SET(INVALID));
     if (offset && offset < block->requested)
-        CHECK_FAILS_SET(loch_allocator_free(calls_owner(c, block), block->address + offset), foreign);
+        CHECK_FAILS_SET(loch_free(calls_owner(c, block), block->address + offset), foreign);
     calls_expect(c, block);
 }
 
@@ -489,7 +488,7 @@ static void calls_sleep(calls *c)
         calls_check_pool(pool);
         calls_block *block = how & 2 ? calls_choose(c) : NULL;
         if (block && block->kind == CALLS_POOL) {
-            CHECK_OK(loch_allocator_free(calls_owner(c, block), block->address));
+            CHECK_OK(loch_free(calls_owner(c, block), block->address));
             calls_forget(c, block);
         }
         status = LOCH_E_DRIVER;

@@ -14,7 +14,6 @@
 typedef struct fuzz_file {
     const loch_safetensors *file;
     uint64_t bytes; /* of all tensors so far */
-    size_t count;
     const char *names[LOADS_MAX];
     loch_tensor *tensors[LOADS_MAX];
     size_t loads;
@@ -45,7 +44,6 @@ static loch_status visit(const loch_safetensors_info *info, void *user)
     fuzz_file_state *state = user;
     loch_safetensors_info found = {.size = sizeof found};
     loch_tensor *tensor = TEST_UNTOUCHED, *loaded;
-    state->count++;
     state->bytes += info->bytes;
     CHECK_OK(loch_safetensors_find(state->file, info->name, &found));
     FUZZ_EXPECT(found.shape == info->shape && found.offset == info->offset && found.bytes == info->bytes);
@@ -69,6 +67,13 @@ static loch_status visit(const loch_safetensors_info *info, void *user)
     return LOCH_OK;
 }
 
+static loch_status count_one(const loch_safetensors_info *info, void *user)
+{
+    (void)info;
+    ++*(size_t *)user;
+    return LOCH_OK;
+}
+
 /* Saves the tensors to a file of their own and opens that. */
 static void save_again(const fuzz_file_state *state)
 {
@@ -78,7 +83,9 @@ static void save_again(const fuzz_file_state *state)
     snprintf(path, sizeof path, "%s/a", folder);
     CHECK_OK(loch_safetensors_save(path, state->names, state->tensors, state->loads, NULL));
     CHECK_OK(loch_safetensors_open(path, NULL, &again));
-    FUZZ_EXPECT(loch_safetensors_count(again) == state->loads);
+    size_t count = 0;
+    CHECK_OK(loch_safetensors_walk(again, count_one, &count));
+    FUZZ_EXPECT(count == state->loads);
     for (size_t i = 0; i < state->loads; i++) {
         loch_tensor *tensor;
         CHECK_OK(loch_safetensors_acquire_tensor(again, state->names[i], &tensor));
@@ -112,7 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         fuzz_file_state state = {.file = file};
         CHECK_OK(loch_safetensors_walk(file, visit, &state));
         CHECK_OK(loch_safetensors_walk_metadata(file, visit_metadata, file));
-        FUZZ_EXPECT(state.count == loch_safetensors_count(file) && state.bytes <= input.bytes);
+        FUZZ_EXPECT(state.bytes <= input.bytes);
         if (how / 2 % 8 == 1) save_again(&state);
         while (state.loads)
             loch_tensor_release(state.tensors[--state.loads]);

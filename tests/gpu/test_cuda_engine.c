@@ -122,7 +122,7 @@ static void copies_parameters_and_pools_of_a_context_work_on_the_gpu(void **stat
     CHECK_OK(loch_context_push_pool(context, "request", &child, NULL));
     loch_tensor *inside = count_up(context);
     CHECK_OK(loch_context_pop_pool(context));
-    CHECK_OK(loch_context_compact(context, NULL, NULL));
+    CHECK_OK(test_context_compact(context, NULL));
     expect(inside, 0, 1);
     loch_tensor_release(inside);
     loch_tensor_release(numbers);
@@ -193,7 +193,7 @@ static void an_engine_has_cublas_on_its_streams(void **state)
                      0);
     for (size_t i = 0; i < 3; i++)
         CHECK_OK(loch_buffer_unpin(loch_tensor_get_buffer(tensors[i]), test_context_stream(context)));
-    CHECK_OK(loch_context_compact(context, NULL, NULL)); /* behind the product */
+    CHECK_OK(test_context_compact(context, NULL)); /* behind the product */
     CHECK_OK(loch_stream_sync(test_context_stream(context)));
     expect(tensors[2], 2 * SIDE, 0);
     loch_nccl *nccl;

@@ -5,6 +5,8 @@
  * The libraries are looked for as programs do it (LOCH_CUBLAS, LOCH_NCCL, the system), then in the folders of Python
  * packages: those of python3, or of LOCH_PYTHON. Without a GPU or a library the program says why and is skipped;
  * LOCH_REQUIRE_GPU=1 makes that a failure. */
+#include "engine/cublas.h"
+#include "engine/nccl.h"
 #include "device/cuda/cuda.h"
 #include "double.h"
 #include "find_library.h"
@@ -102,16 +104,16 @@ static void cublas_computes_on_the_stream(void **state)
     CHECK_OK(loch_cublas_create(device, first, &cublas));
     expect_stream(cublas, first);
     multiply(cublas, first, 1);
-    CHECK_OK(loch_cublas_set_stream(cublas, second));
+    CHECK_OK(lochi_cublas_set_stream(cublas, second));
     expect_stream(cublas, second);
     multiply(cublas, second, 2);
-    CHECK_OK(loch_cublas_set_stream(cublas, NULL));
+    CHECK_OK(lochi_cublas_set_stream(cublas, NULL));
     expect_stream(cublas, NULL);
     multiply(cublas, loch_stream_get_default(device), 3);
 
     loch_device *cpu;
     CHECK_OK(loch_device_open("cpu", &cpu));
-    CHECK_FAILS(loch_cublas_set_stream(cublas, loch_stream_get_default(cpu)), INVALID);
+    CHECK_FAILS(lochi_cublas_set_stream(cublas, loch_stream_get_default(cpu)), INVALID);
     expect_stream(cublas, NULL);
     loch_device_release(cpu);
     void *address = TEST_UNTOUCHED;
@@ -195,18 +197,18 @@ static void nccl_refuses_a_gpu_twice_and_sums_over_one(void **state)
     (void)state;
     loch_nccl *nccl = TEST_UNTOUCHED;
     loch_device *const twice[] = {device, device};
-    CHECK_FAILS(loch_nccl_create(twice, 2, &nccl), UNSUPPORTED);
+    CHECK_FAILS(lochi_nccl_create(twice, 2, &nccl), UNSUPPORTED);
     assert_null(nccl);
     loch_stream *stream;
     CHECK_OK(loch_stream_create(device, NULL, &stream));
     for (int round = 0; round < 2; round++) {
-        CHECK_OK(loch_nccl_create(&device, 1, &nccl));
+        CHECK_OK(lochi_nccl_create(&device, 1, &nccl));
         void *communicator = TEST_UNTOUCHED;
         CHECK_FAILS(loch_nccl_get_native(nccl, 1, &communicator), NOT_FOUND);
         assert_null(communicator);
         reduce(nccl, stream, LOCH_F32, NCCL_FLOAT32);
         reduce(nccl, stream, LOCH_I32, NCCL_INT32);
-        loch_nccl_destroy(nccl);
+        lochi_nccl_destroy(nccl);
     }
     loch_stream_close(stream);
 }

@@ -169,7 +169,7 @@ static void worker_timed(worker *w)
 static void worker_step(worker *w)
 {
     loch_context_stats stats = {.size = sizeof stats};
-    switch (below(w, 12)) {
+    switch (below(w, 11)) {
     case 0: TRY(loch_context_set_seat(w->context, LOCH_SEAT((unsigned)below(w, SEATS)))); break;
     case 1: worker_use_pools(w); break;
     case 2:
@@ -177,13 +177,10 @@ static void worker_step(worker *w)
         EXPECT(stats.used_bytes <= stats.peak_bytes);
         break;
     case 3: {
-        const loch_status status = loch_context_compact(w->context, NULL, NULL);
+        const loch_status status = test_context_compact(w->context, NULL);
         if (status != LOCH_E_MOVING_FORBIDDEN) TRY(status); /* another thread guards the pool */
         break;
     }
-    case 4:
-        if (below(w, 8) == 0) (void)loch_context_drop_copies(w->context);
-        break;
     default: worker_timed(w);
     }
 }

@@ -172,7 +172,7 @@ static void *supply(void *user)
     for (size_t turn = 0; !atomic_load(&w->scene->is_over) && !*w->failure; turn++) {
         grow(w);
         if (turn % 4 == 0) doze(w);
-        if (turn % 8 == 0) (void)!loch_pool_compact(w->scene->pool, NULL, NULL);
+        if (turn % 8 == 0) LOCH_IGNORE(loch_pool_compact(w->scene->pool, NULL, NULL));
     }
     return NULL;
 }

@@ -91,7 +91,6 @@ static void worker_work(worker *w)
             loch_buffer_release(space);
         }
         if (i % 50 == 49) {
-            TRY(loch_workspace_trim(w->with->workspace, 1000));
             TRY(loch_buffer_pool_trim(w->with->pool, TEST_MIB, NULL));
         }
         if (i % 100 == 99) { /* with work queued on it */

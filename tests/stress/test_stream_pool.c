@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Threads take streams and events from one pool, queue work and give them back busy. No two have the same one at a
  * time, none comes with work of another, and in the end all are accounted for. */
+#include "engine/stream_pool.h"
 #include "test.h"
 #include "worker.h"
 
@@ -22,14 +23,14 @@ static void work_once(worker *w, size_t at)
     const loch_event_kind kind = at % 2 ? LOCH_EVENT_TIMED : LOCH_EVENT_PLAIN;
     if (w->streams[at]) {
         TRY(loch_stream_pool_release(w->pool, w->streams[at]));
-        loch_stream_pool_release_event(w->pool, w->events[at]);
+        lochi_stream_pool_release_event(w->pool, w->events[at]);
         w->streams[at] = NULL;
         w->events[at] = NULL;
         return;
     }
     TRY(loch_stream_pool_acquire(w->pool, &w->streams[at]));
     TRY(loch_stream_query(w->streams[at])); /* another's would be pending */
-    TRY(loch_stream_pool_acquire_event(w->pool, kind, &w->events[at]));
+    TRY(lochi_stream_pool_acquire_event(w->pool, kind, &w->events[at]));
     TRY(loch_event_query(w->events[at]));
     TRY(loch_sim_launch(w->streams[at], &kernel));
     TRY(loch_event_record(w->events[at], w->streams[at]));

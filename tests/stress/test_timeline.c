@@ -46,10 +46,11 @@ static void worker_step(worker *w, loch_stream *stream)
             .size = sizeof options,
             .stream = test_random_below(&w->random, 2) ? stream : NULL,
             .allocator = test_random_below(&w->random, 16) ? NULL : w->with->allocator,
+            .flops = 1,
+            .bytes = bytes,
         };
         spans[i] = loch_span_begin(w->with->timeline, name, &options);
         EXPECT(spans[i].timeline == w->with->timeline);
-        loch_span_add(&spans[i], 1, bytes);
     }
     const loch_sim_kernel kernel = {.size = sizeof kernel, .duration_ns = 100};
     if (test_random_below(&w->random, 4) == 0) TRY(loch_sim_launch(stream, &kernel));

@@ -365,19 +365,6 @@ static loch_status faulty_remap(void *self, void *from, void *to, size_t bytes, 
     return f->driver->remap(f->self, from, to, bytes, handle);
 }
 
-static loch_status faulty_commit(void *self, void *address, size_t bytes)
-{
-    const faulty_device *f = self;
-    if (faulty_strikes()) return faulty_fail(LOCH_E_DEVICE_MEMORY, "commit");
-    return f->driver->commit(f->self, address, bytes);
-}
-
-static loch_status faulty_decommit(void *self, void *address, size_t bytes)
-{
-    const faulty_device *f = self;
-    return f->driver->decommit(f->self, address, bytes);
-}
-
 static loch_status faulty_handle_export(void *self, loch_driver_handle handle, loch_share share, void *out)
 {
     const faulty_device *f = self;
@@ -552,8 +539,6 @@ loch_status test_faulty_register(void)
         .map = faulty_map,
         .unmap = faulty_unmap,
         .remap = faulty_remap,
-        .commit = faulty_commit,
-        .decommit = faulty_decommit,
         .handle_export = faulty_handle_export,
         .handle_import = faulty_handle_import,
         .copy = faulty_copy,

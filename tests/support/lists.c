@@ -172,6 +172,12 @@ loch_stream *test_context_stream(loch_context *context)
     return loch_context_require_stream(context, &stream) == LOCH_OK ? stream : NULL;
 }
 
+loch_status test_context_compact(loch_context *context, loch_compact_report *report)
+{
+    const loch_compact_options options = {.size = sizeof options, .stream = test_context_stream(context)};
+    return loch_pool_compact(loch_context_get_allocator(context), &options, report);
+}
+
 /* --- texts --- */
 
 #define LIST_LENGTH(call)                                                                                              \

@@ -29,6 +29,9 @@ const loch_block *test_census_at(const loch_census *census, size_t index); /* va
 /* Returns the current stream of a context; NULL without one. */
 loch_stream *test_context_stream(loch_context *context);
 
+/* Compacts the pool that new tensors of a context come from, on its current stream. */
+loch_status test_context_compact(loch_context *context, loch_compact_report *report);
+
 /* Print, and return the length of the whole; 0 on failure. */
 size_t test_pool_print(loch_allocator *pool, char *text, size_t bytes);
 size_t test_engine_print(loch_engine *engine, char *text, size_t bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The scenario. Host memory and counters that queued work touches are static: after a wait that failed, work may still
  * land when the run is over. */
+#include "device/virtual.h"
 #include "scenario.h"
 #include "test.h"
 
@@ -210,7 +211,7 @@ static void scenario_mappings(scenario *s)
     }
     STEP(scenario_compare(s, at[3], BYTES, 2));
     if (scenario_can(s, LOCH_CAN_REMAP)) {
-        STEP(loch_virtual_remap(at[3], there));
+        STEP(lochi_virtual_remap(at[3], there));
         at[3] = there;
         STEP(scenario_compare(s, at[3], BYTES, 2));
     }
@@ -225,23 +226,6 @@ done:
         loch_handle_destroy(handles[i]);
     BACK(loch_virtual_unreserve(there));
     BACK(loch_virtual_unreserve(here));
-}
-
-static void scenario_commit(scenario *s)
-{
-    const size_t granule = s->properties.granule_bytes;
-    void *addresses = NULL;
-    STEP(loch_virtual_reserve(s->device, 8 * granule, 0, &addresses));
-    STEP(loch_virtual_commit((char *)addresses + 2 * granule, granule));
-    test_pattern_write(scenario_host, BYTES, 3);
-    STEP(loch_copy((char *)addresses + 2 * granule, scenario_host, BYTES));
-    STEP(loch_virtual_commit(addresses, 6 * granule));
-    STEP(scenario_compare(s, (char *)addresses + 2 * granule, BYTES, 3));
-    STEP(loch_virtual_decommit((char *)addresses + 3 * granule, granule));
-    STEP(loch_virtual_commit((char *)addresses + 3 * granule, granule));
-done:
-    if (addresses) BACK(loch_virtual_decommit(addresses, 8 * granule));
-    BACK(loch_virtual_unreserve(addresses));
 }
 
 static void scenario_share(scenario *s)
@@ -286,7 +270,6 @@ void test_scenario_run(test_scenario *run, const char *name, const char *other)
     scenario_raw(s);
     if (run->status == LOCH_OK) scenario_streams(s);
     if (run->status == LOCH_OK && scenario_can(s, LOCH_CAN_VIRTUAL)) scenario_mappings(s);
-    if (run->status == LOCH_OK && scenario_can(s, LOCH_CAN_COMMIT)) scenario_commit(s);
     if (run->status == LOCH_OK && scenario_can(s, LOCH_CAN_SHARE_FD)) scenario_share(s);
 done:
     loch_event_destroy(s->event);

@@ -481,7 +481,7 @@ static loch_status wrapper_free(void *user, void *address, size_t bytes, loch_st
     const user_wrapper *self = user;
     if (stream) return loch_allocator_free_on(self->wrapped, address, stream);
     if (bytes) return loch_allocator_free_sized(self->wrapped, address, bytes);
-    return loch_allocator_free(self->wrapped, address);
+    return loch_free(self->wrapped, address);
 }
 
 static void wrapper_destroy(void *user)

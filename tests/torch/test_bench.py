@@ -130,13 +130,38 @@ def test_times_are_paired_by_round():
     assert row[6] == "0.95 (0.90 to 1.00)"
 
 
-def test_readme_is_filled_between_its_markers():
+def test_pages_are_filled_between_their_markers():
     text = f"before\n{tables.START}\nold\n{tables.END}\nafter\n"
     assert tables.fill(text, ["new"]) == f"before\n{tables.START}\n\nnew\n\n{tables.END}\nafter\n"
     with pytest.raises(ValueError):
         tables.fill("nothing", ["new"])
-    readme = (HERE.parents[1] / "README.md").read_text()
-    assert tables.fill(readme, ["new"]) != readme
+    for name in ("README.md", "docs/benchmarks.md"):
+        page = (HERE.parents[1] / name).read_text()
+        assert tables.fill(page, ["new"]) != page
+
+
+def test_the_short_table_has_means_ranges_and_misses():
+    lines = tables.short(*tables.merge(FILES))
+    assert "not a measurement" in lines[0]
+    head = next(line for line in lines if "programs |" in line)
+    count = int(head.split()[1])
+    assert count == len({one["program"] for one in tables.merge(FILES)[1]} & set(run.PROGRAMS))
+    long = tables.page(*tables.merge(FILES))
+    assert cells(lines, "memory / needed, geometric mean")[5] == cells(long, "geometric mean")[6] == "1.10"
+    assert cells(lines, "memory / needed, geometric mean")[4] == "-"  # RMM fails in one program
+    assert cells(lines, "fails or computes wrong results in") == ["fails or computes wrong results in", "0", "0", "0", "2", "0"]
+    assert " to " in cells(lines, "memory / needed, range")[5]
+    assert any(line.startswith("Misses of Loch: ") for line in lines)
+
+
+def test_pages_are_written(tmp_path):
+    (tmp_path / "docs").mkdir()
+    for name in ("README.md", "docs/benchmarks.md"):
+        (tmp_path / name).write_text(f"{tables.START}\n{tables.END}\n")
+    script = HERE.parents[1] / "scripts" / "bench-gpu"
+    subprocess.run([sys.executable, str(script), "--table", *FILES, "--out", str(tmp_path), "--readme", str(tmp_path / "README.md")], check=True)
+    assert "Misses of Loch" in (tmp_path / "README.md").read_text()
+    assert (tmp_path / "docs" / "benchmarks.md").read_text().count("geometric mean") == 2
 
 
 def test_a_cell_without_a_run_says_so(tmp_path):

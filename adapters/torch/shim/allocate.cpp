@@ -317,7 +317,7 @@ static inline loch_status free_counted(Pool &pool, void *ptr)
 {
     Large block;
     const bool is_large = take_large(ptr, &block);
-    const loch_status status = loch_allocator_free(pool.loch, ptr);
+    const loch_status status = loch_free(pool.loch, ptr);
     if (C10_LIKELY(!is_large)) return status;
     if (C10_UNLIKELY(status != LOCH_OK)) {
         put_large(ptr, block.requested);

@@ -146,7 +146,7 @@ MempoolId_t id_of(const Block &block)
 void give_back(loch_allocator *pool, void *ptr) noexcept
 {
     const Inside inside;
-    (void)!loch_allocator_free(pool, ptr); // a failure has no receiver: deleters do not throw
+    (void)!loch_free(pool, ptr); // a failure has no receiver: deleters do not throw
 }
 
 // Frees a block: the deleter of all pinned memory.

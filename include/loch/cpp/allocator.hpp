@@ -84,7 +84,7 @@ class allocator : public detail::shared<loch_allocator>
     /** Frees a block, ordered on the stream of its allocation. */
     void free(void *address) const { check(loch_free(need(), address)); }
     /** Frees a block without throwing. */
-    loch_status try_free(void *address) const noexcept { return loch_allocator_free(get(), address); }
+    loch_status try_free(void *address) const noexcept { return loch_free(get(), address); }
     /** Frees a block, ordered on a stream; nullptr for the default stream. */
     void free_on(void *address, stream_ref on) const { check(loch_allocator_free_on(need(), address, on.get())); }
     /** Frees a block and checks its size. */
@@ -121,8 +121,6 @@ class allocator : public detail::shared<loch_allocator>
     /** @{ */
     /** Returns the name of the allocator. Borrowed. */
     const char *name() const { return loch_allocator_get_name(need()); }
-    /** Returns the kind of the allocator: "pool", "direct". Static string. */
-    const char *kind() const { return loch_allocator_get_kind(need()); }
     /** Returns the device of the allocator. */
     loch::device device() const { return loch::device::retain(loch_allocator_get_device(need())); }
     /** Returns the allocator that a wrapper wraps; an empty handle for an allocator that is not a wrapper. */

@@ -96,8 +96,6 @@ class parameter : public detail::shared<loch_parameter>
         check(loch_parameter_acquire_tensor(need(), seat, &found));
         return loch::tensor::take(found);
     }
-    /** Tells whether all elements were loaded. */
-    bool is_loaded() const { return loch_parameter_is_loaded(need()) != 0; }
     /** Returns the name of the parameter. Borrowed. */
     const char *name() const { return loch_parameter_get_name(need()); }
 
@@ -213,19 +211,10 @@ class context : public detail::owned<loch_context>
         check(loch_context_acquire_copy(need(), of.get(), &made));
         return tensor::take(made);
     }
-    /** Drops all cached copies. Returns the number of bytes in them. */
-    std::size_t drop_copies() const { return loch_context_drop_copies(need()); }
     /** Returns the allocator of new tensors on the current seat. */
     loch::allocator allocator() const { return loch::allocator::retain(loch_context_get_allocator(need())); }
     /** Selects where new tensors of the current seat come from. */
     void use_pool(loch_context_pool pool) const { check(loch_context_use_pool(need(), pool)); }
-    /** Compacts the pool that new tensors come from. */
-    loch_compact_report compact(const options<loch_compact_options> &how = nullptr) const
-    {
-        auto report = sized<loch_compact_report>();
-        check(loch_context_compact(need(), how.get(), &report));
-        return report;
-    }
     /** Returns the figures of the context. */
     loch_context_stats stats() const
     {

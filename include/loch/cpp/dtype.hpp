@@ -107,40 +107,22 @@ void convert(span<To> to, span<From> from, const options<loch_convert_options> &
     check(loch_convert(dtype_of<To>(), to.data(), dtype_of<From>(), from.data(), to.size(), how.get()));
 }
 
-/** Converts an f16 to a float, exactly. */
-inline float to_float(loch_f16 value) noexcept
+/** Converts a number of a narrow type (f16, bf16, f8e4m3, f8e5m2) to a float, exactly. */
+template <class T> float to_float(T value) noexcept
 {
-    return loch_f16_to_float(value);
-}
-/** Converts a bf16 to a float, exactly. */
-inline float to_float(loch_bf16 value) noexcept
-{
-    return loch_bf16_to_float(value);
-}
-/** Converts an f8e4m3 to a float, exactly. */
-inline float to_float(loch_f8e4m3 value) noexcept
-{
-    return loch_f8e4m3_to_float(value);
-}
-/** Converts an f8e5m2 to a float, exactly. */
-inline float to_float(loch_f8e5m2 value) noexcept
-{
-    return loch_f8e5m2_to_float(value);
+    static_assert(std::is_class_v<T>, "no narrow float");
+    float wide = 0;
+    detail::ignore(loch_convert(LOCH_F32, &wide, dtype_of<T>(), &value, 1, nullptr)); // valid types: cannot fail
+    return wide;
 }
 
 /** Converts a float to a narrow float: from_float<loch_f16>(0.5f). Rounds to nearest, ties to even. */
 template <class T> T from_float(float value) noexcept
 {
-    if constexpr (std::is_same_v<T, loch_f16>)
-        return loch_f16_from_float(value);
-    else if constexpr (std::is_same_v<T, loch_bf16>)
-        return loch_bf16_from_float(value);
-    else if constexpr (std::is_same_v<T, loch_f8e4m3>)
-        return loch_f8e4m3_from_float(value);
-    else {
-        static_assert(std::is_same_v<T, loch_f8e5m2>, "no narrow float");
-        return loch_f8e5m2_from_float(value);
-    }
+    static_assert(std::is_class_v<T>, "no narrow float");
+    T narrow{};
+    detail::ignore(loch_convert(dtype_of<T>(), &narrow, LOCH_F32, &value, 1, nullptr)); // valid types: cannot fail
+    return narrow;
 }
 
 } // namespace loch

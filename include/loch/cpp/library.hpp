@@ -9,8 +9,6 @@
 #include <loch/cpp/stream.hpp>
 #include <loch/library.h>
 
-#include <vector>
-
 namespace loch
 {
 
@@ -21,9 +19,9 @@ template <> struct calls<loch_cublas> {
     static constexpr const char *name = "cublas";
     static void release(loch_cublas *raw) noexcept { loch_cublas_destroy(raw); }
 };
+
 template <> struct calls<loch_nccl> {
     static constexpr const char *name = "nccl";
-    static void release(loch_nccl *raw) noexcept { loch_nccl_destroy(raw); }
 };
 
 /* The methods of cuBLAS handles, owned or of a context. */
@@ -33,29 +31,11 @@ template <class Handle> class cublas_calls : public Handle
     cublas_calls() noexcept = default;
     explicit cublas_calls(loch_cublas *raw) noexcept : Handle(raw) {}
 
-    /** Sets the stream of later work; nullptr for the default stream. */
-    void set_stream(stream_ref on) const { check(loch_cublas_set_stream(this->need(), on.get())); }
     /** Returns the cublasHandle_t. Borrowed. Makes the CUDA context of the device current in the calling thread. */
     void *native() const
     {
         void *found = nullptr;
         check(loch_cublas_get_native(this->need(), &found));
-        return found;
-    }
-};
-
-/* The methods of NCCL communicators, owned or of an engine. */
-template <class Handle> class nccl_calls : public Handle
-{
-  public:
-    nccl_calls() noexcept = default;
-    explicit nccl_calls(loch_nccl *raw) noexcept : Handle(raw) {}
-
-    /** Returns the ncclComm_t of a rank. Borrowed. Makes the CUDA context of its device current in the thread. */
-    void *native(std::size_t rank) const
-    {
-        void *found = nullptr;
-        check(loch_nccl_get_native(this->need(), rank, &found));
         return found;
     }
 };
@@ -96,27 +76,21 @@ class cublas : public detail::cublas_calls<detail::owned<loch_cublas>>
 /** The cuBLAS handle of a context: borrowed. */
 using cublas_ref = detail::cublas_calls<detail::borrowed<loch_cublas>>;
 
-/** NCCL communicators of this process, one for each device. Can be moved but not copied. */
-class nccl : public detail::nccl_calls<detail::owned<loch_nccl>>
+/** The NCCL communicators of an engine: borrowed. */
+class nccl_ref : public detail::borrowed<loch_nccl>
 {
   public:
-    /** Makes an empty handle. */
-    nccl() noexcept = default;
-    /** Creates communicators. Device i has rank i. */
-    explicit nccl(const std::vector<device> &devices)
-    {
-        std::vector<loch_device *> raw;
-        raw.reserve(devices.size());
-        for (const device &each : devices)
-            raw.push_back(each.need());
-        check(loch_nccl_create(raw.data(), raw.size(), slot()));
-    }
-    nccl(nccl &&) noexcept = default;
-    nccl &operator=(nccl &&) noexcept = default;
-};
+    nccl_ref() noexcept = default;
+    explicit nccl_ref(loch_nccl *raw) noexcept : borrowed(raw) {}
 
-/** The NCCL communicators of an engine: borrowed. */
-using nccl_ref = detail::nccl_calls<detail::borrowed<loch_nccl>>;
+    /** Returns the ncclComm_t of a rank. Borrowed. Makes the CUDA context of its device current in the thread. */
+    void *native(std::size_t rank) const
+    {
+        void *found = nullptr;
+        check(loch_nccl_get_native(need(), rank, &found));
+        return found;
+    }
+};
 
 } // namespace loch
 

@@ -37,7 +37,7 @@ inline void *container_alloc(loch_allocator *from, std::size_t bytes, std::size_
     if (loch_allocator_alloc(from, &request, &block) != LOCH_OK) throw std::bad_alloc();
     /* Earlier work on the default stream may still use the block, and a container writes to it at once. */
     if (loch_stream_sync(loch_stream_get_default(loch_allocator_get_device(from))) != LOCH_OK) {
-        ignore(loch_allocator_free(from, block));
+        ignore(loch_free(from, block));
         throw std::bad_alloc();
     }
     return block;

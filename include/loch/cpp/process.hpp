@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /** @file process.hpp
- *  Settings of the process: options, the log, host memory of the library's own bookkeeping, and its clock.
+ *  Settings of the process: options, the log, host memory of the library's own bookkeeping, and the clock.
  */
 #include <loch/cpp/require.hpp>
 #if LOCH_CPP && !defined(LOCH_CPP_PROCESS_HPP)
@@ -69,12 +69,6 @@ template <class Function> class [[nodiscard]] log_hook : detail::fixed
     Function function_;
 };
 
-/** Returns the name of a level of the log: "warning". Static string. */
-inline const char *name_of(loch_log_level level) noexcept
-{
-    return loch_log_level_name(level);
-}
-
 /** The functions of host.h. */
 namespace host
 {
@@ -96,11 +90,6 @@ inline std::uint64_t now_ns() noexcept
 inline void set_allocator(const options<loch_host_allocator> &with)
 {
     check(loch_host_set_allocator(with.get()));
-}
-/** Replaces the clock of the library; nullptr restores that of the system. */
-inline void set_clock(loch_clock *clock, void *user = nullptr) noexcept
-{
-    loch_host_set_clock(clock, user);
 }
 
 } // namespace host

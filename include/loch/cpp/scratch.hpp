@@ -107,10 +107,6 @@ class workspace : public detail::owned<loch_workspace>
         check(loch_workspace_acquire(need(), bytes, &made));
         return buffer::take(made);
     }
-    /** Returns the present size in bytes. */
-    std::size_t bytes() const { return loch_workspace_get_bytes(need()); }
-    /** Shrinks the workspace to at most `keep_bytes`. */
-    void trim(std::size_t keep_bytes = 0) const { check(loch_workspace_trim(need(), keep_bytes)); }
 };
 
 } // namespace loch

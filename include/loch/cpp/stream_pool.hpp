@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /** @file stream_pool.hpp
- *  A cache of streams and events of a device. What it lends goes back at the end of the block.
+ *  A cache of streams of a device. What it lends goes back at the end of the block.
  */
 #include <loch/cpp/require.hpp>
 #if LOCH_CPP && !defined(LOCH_CPP_STREAM_POOL_HPP)
@@ -68,28 +68,6 @@ class [[nodiscard]] pooled_stream
     loch_stream *held_ = nullptr;
 };
 
-/** An event that is lent by a stream pool, and goes back to it at the end. The pool must outlive it. */
-class [[nodiscard]] pooled_event : public event_ref
-{
-  public:
-    /** Acquires an event that is not recorded from a pool. */
-    pooled_event(loch_stream_pool *pool, loch_event_kind kind) : event_ref(acquire(pool, kind)), pool_(pool) {}
-    pooled_event(const pooled_event &) = delete;
-    pooled_event &operator=(const pooled_event &) = delete;
-    /** Gives the event back, passed or not. */
-    ~pooled_event() { loch_stream_pool_release_event(pool_, get()); }
-
-  private:
-    static loch_event *acquire(loch_stream_pool *pool, loch_event_kind kind)
-    {
-        loch_event *made = nullptr;
-        check(loch_stream_pool_acquire_event(pool, kind, &made));
-        return made;
-    }
-
-    loch_stream_pool *pool_;
-};
-
 namespace detail
 {
 
@@ -102,11 +80,6 @@ template <class Handle> class stream_pool_calls : public Handle
 
     /** Acquires a stream without work: a cached one, otherwise a new one. */
     pooled_stream acquire() const { return pooled_stream(this->need()); }
-    /** Acquires an event that is not recorded: a cached one, otherwise a new one. */
-    pooled_event acquire_event(loch_event_kind kind = LOCH_EVENT_PLAIN) const
-    {
-        return pooled_event(this->need(), kind);
-    }
     /** Returns the figures of the stream pool. */
     loch_stream_pool_info info() const
     {
@@ -118,7 +91,7 @@ template <class Handle> class stream_pool_calls : public Handle
 
 } // namespace detail
 
-/** A cache of streams and events. Can be moved but not copied. */
+/** A cache of streams. Can be moved but not copied. */
 class stream_pool : public detail::stream_pool_calls<detail::owned<loch_stream_pool>>
 {
   public:

@@ -130,17 +130,10 @@ class tensor : public detail::shared<loch_tensor>
     loch_access access() const { return loch_tensor_get_access(need()); }
     /** Returns the name of the tensor; "" if it has none. Borrowed. */
     const char *name() const { return loch_tensor_get_name(need()); }
-    /** Sets the name of the tensor, for people; nullptr removes it. */
-    void set_name(const text &name) const { check(loch_tensor_set_name(need(), name.get())); }
     /** Returns the buffer of the tensor. */
     loch::buffer buffer() const { return loch::buffer::retain(loch_tensor_get_buffer(need())); }
     /** Returns the offset in bytes from the start of the buffer to the element with all indices 0. */
     std::size_t offset() const { return loch_tensor_get_offset(need()); }
-    /** Replaces the buffer of the tensor, at an offset in bytes. Existing views keep the old buffer. */
-    void bind(const loch::buffer &memory, std::size_t offset_bytes = 0) const
-    {
-        check(loch_tensor_bind(need(), memory.get(), offset_bytes));
-    }
     /** Returns the device of the tensor; an empty handle for plain host memory that was wrapped. */
     loch::device device() const { return loch::device::retain(loch_tensor_get_device(need())); }
     /** Returns the address of the element with all indices 0, on whatever device. */

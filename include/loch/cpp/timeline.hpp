@@ -33,8 +33,6 @@ class [[nodiscard]] timed_span : fixed
     }
     /** Ends the span. */
     ~timed_span() { loch_span_end(&span_); }
-    /** Adds floating-point operations and bytes moved to the span. */
-    void add(double flops, std::uint64_t bytes = 0) noexcept { loch_span_add(&span_, flops, bytes); }
     /** Ends the span now. */
     void end() noexcept
     {
@@ -72,8 +70,6 @@ template <class Handle> class timeline_calls : public Handle
     }
     /** Sets the highest level that is recorded from now on. */
     void set_level(int level) const { loch_timeline_set_level(this->need(), level); }
-    /** Returns the highest level that is recorded. */
-    int level() const { return loch_timeline_get_level(this->need()); }
     /** Calls `visitor(const loch_span_record &)` for each ended span. The visitor must not begin or end spans. */
     template <class Visitor> void walk(Visitor &&visitor) const
     {

@@ -123,10 +123,6 @@ class reservation : public detail::owned_address<loch_virtual_unreserve>
     {
         check(loch_virtual_reserve(of.get(), bytes, alignment, &address_));
     }
-    /** Commits zeroed memory under a part of the addresses, without a handle. */
-    void commit(std::size_t offset, std::size_t bytes) const { check(loch_virtual_commit(at(offset), bytes)); }
-    /** Gives committed memory back. */
-    void decommit(std::size_t offset, std::size_t bytes) const { check(loch_virtual_decommit(at(offset), bytes)); }
 };
 
 /** A handle that is mapped at an address. The destructor removes the mapping; it does not wait for streams. Can be
@@ -145,12 +141,6 @@ class mapped : public detail::owned_address<loch_virtual_unmap>
             raw.push_back(peer.need());
         check(loch_virtual_map(address, memory.get(), raw.data(), raw.size()));
         address_ = address;
-    }
-    /** Moves the mapping with its contents to another address in one call. */
-    void remap(void *to)
-    {
-        check(loch_virtual_remap(address_, to));
-        address_ = to;
     }
 };
 

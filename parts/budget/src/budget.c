@@ -130,7 +130,7 @@ static loch_status budget_read_options(const loch_budget_options *options, loch_
 loch_status loch_budget_open(const char *name, const loch_budget_options *options, loch_budget **out)
 {
     loch_budget_options given;
-    if (!out) return LOCH_FAIL(INVALID, "no place for the budget");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the budget is NULL");
     *out = NULL;
     loch_status status = budget_read_options(options, &given);
     if (status != LOCH_OK) return status;

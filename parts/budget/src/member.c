@@ -252,7 +252,7 @@ static loch_status member_build(loch_budget_member *member, loch_allocator *pool
 loch_status loch_budget_member_create(loch_budget *budget, loch_allocator *pool, const char *name,
                                       const loch_budget_member_options *options, loch_budget_member **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "no place for the member");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the member is NULL");
     *out = NULL;
     if (!budget || !pool) return LOCH_FAIL(INVALID, "a member needs a budget and a pool");
     if (lochi_budget_state_is_forked(budget)) return lochi_budget_state_refuse();

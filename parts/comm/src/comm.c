@@ -117,7 +117,7 @@ static loch_status comm_make(loch_comm *comm, const loch_comm_options *options)
 loch_status loch_comm_create(const loch_comm_options *options, loch_comm **out)
 {
     LOCHI_NOT_CANCELLED;
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the communicator is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the communicator is NULL");
     *out = NULL;
     loch_comm_options own = {.size = sizeof own};
     LOCH_RETURN(lochi_sized_read("the options of a communicator", options, &own, sizeof own));

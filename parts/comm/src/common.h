@@ -11,7 +11,7 @@
 /* Copies a result into a caller's struct, whose size member says how much of it the caller knows. */
 static inline loch_status comm_write_result(const void *result, size_t bytes, void *out, const char *what)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for %s is NULL", what);
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for %s is NULL", what);
     if (!lochi_sized_is_set(out)) return LOCH_FAIL(INVALID, "the size member of %s is not set", what);
     lochi_sized_write(out, result, bytes);
     return LOCH_OK;

@@ -52,7 +52,7 @@ loch_status loch_cut_slice(const loch_comm *comm, loch_tensor *tensor, int axis,
 {
     loch_comm_info info;
     int at;
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for a part is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for a part is NULL");
     *out = NULL;
     LOCH_RETURN(cut_find_ranks(comm, &info));
     LOCH_RETURN(cut_axis(tensor, axis, &at));
@@ -64,7 +64,7 @@ loch_status loch_cut_load(const loch_comm *comm, loch_tensor *from, int axis, co
 {
     loch_cut_load_options read = {.size = sizeof read};
     loch_tensor *view = NULL;
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for a part is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for a part is NULL");
     *out = NULL;
     LOCH_RETURN(lochi_sized_read("the options of a communicator", options, &read, sizeof read));
     LOCH_RETURN(loch_cut_slice(comm, from, axis, &view));

@@ -146,7 +146,7 @@ loch_status loch_comm_read_id(void *id, size_t id_bytes)
     const comm_nccl_api *api;
     nccl_id own;
     LOCHI_NOT_CANCELLED;
-    if (!id) return LOCH_FAIL(INVALID, "the place for the id of a communicator is NULL");
+    if (!id) return LOCH_FAIL(INVALID, "the out pointer for the id of a communicator is NULL");
     if (id_bytes != LOCH_COMM_ID_BYTES)
         return LOCH_FAIL(INVALID, "the id of a communicator has %d bytes, and there is room for %zu",
                          LOCH_COMM_ID_BYTES, id_bytes);

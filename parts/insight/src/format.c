@@ -110,7 +110,7 @@ loch_status loch_recording_load(const char *path, const loch_recording_options *
     loch_recording_options read;
     insight_source source = {.path = path};
     if (out) *out = NULL;
-    if (!path || !out) return LOCH_FAIL(INVALID, "a recording needs a path and a place for the result");
+    if (!path || !out) return LOCH_FAIL(INVALID, "a recording needs a path and an out pointer");
     loch_status status = format_read_options(options, &read);
     if (status == LOCH_OK) status = lochi_insight_source_read(path, &source);
     if (status == LOCH_OK && read.format == LOCH_RECORDING_AUTO) read.format = format_detect(&source);

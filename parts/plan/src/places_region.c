@@ -66,7 +66,7 @@ static bool region_take_growable(loch_allocator *pool, loch_request *request, ui
         out->base = base;
         out->grown = out->first;
         if (lochi_plan_region_grow(pool, out, units)) return true;
-        (void)!loch_allocator_free(pool, base);
+        (void)!loch_free(pool, base);
     }
     request->bytes = bytes;
     lochi_plan_free(out->lent);
@@ -102,7 +102,7 @@ loch_status lochi_plan_region_create(loch_allocator *pool, uint64_t bytes, uint6
 
 void lochi_plan_region_destroy(loch_allocator *pool, plan_region *region)
 {
-    (void)!loch_allocator_free(pool, region->base);
+    (void)!loch_free(pool, region->base);
     loch_stream_release(region->stream);
     lochi_plan_free(region->lent);
     lochi_plan_free(region->marks);

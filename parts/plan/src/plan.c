@@ -41,7 +41,7 @@ static loch_status plan_read_options(const loch_plan_options *options, loch_plan
 loch_status loch_plan_create(const loch_plan_problem *problem, const loch_plan_options *options, loch_plan **out)
 {
     loch_plan_options read;
-    if (!out) return LOCH_FAIL(INVALID, "there is no place for the plan");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the plan is NULL");
     *out = NULL;
     loch_status status = lochi_plan_problem_check(problem);
     if (status == LOCH_OK) status = plan_read_options(options, &read);

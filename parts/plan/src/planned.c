@@ -78,7 +78,7 @@ loch_status loch_planned_create(loch_allocator *pool, const char *name, const lo
                                 loch_planned **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out) return LOCH_FAIL(INVALID, "a planned pool needs a pool and a place for the result");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "a planned pool needs a pool and an out pointer");
     loch_planned_options read;
     loch_status status = planned_read_options(options, &read);
     if (status != LOCH_OK) return status;

@@ -348,7 +348,7 @@ loch_status lochi_planned_free(void *self, void *address, size_t bytes, loch_str
 
 static __attribute__((noinline)) loch_status planned_free_slowly(loch_planned *planned, void *address)
 {
-    if (planned) return loch_allocator_free(planned->allocator, address);
+    if (planned) return loch_free(planned->allocator, address);
     return LOCH_FAIL(INVALID, "a free needs the planned pool of the block");
 }
 

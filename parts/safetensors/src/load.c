@@ -120,7 +120,7 @@ loch_status loch_safetensors_acquire_tensor(const loch_safetensors *file, const 
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!file || !name || !out)
-        return LOCH_FAIL(INVALID, "a tensor of a safetensors file needs the file, a name and an output pointer");
+        return LOCH_FAIL(INVALID, "a tensor of a safetensors file needs the file, a name and an out pointer");
     const safetensors_entry *entry;
     LOCH_RETURN(lochi_safetensors_model_find(file, name, &entry));
     const load_source source = load_whole(entry);
@@ -219,7 +219,7 @@ loch_status loch_safetensors_load(const loch_safetensors *file, const char *name
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
     if (!file || !name || !out)
-        return LOCH_FAIL(INVALID, "loading from a safetensors file needs the file, a name and an output pointer");
+        return LOCH_FAIL(INVALID, "loading from a safetensors file needs the file, a name and an out pointer");
     loch_safetensors_load_options how;
     const safetensors_entry *entry;
     load_source source;

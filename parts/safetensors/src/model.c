@@ -62,7 +62,7 @@ loch_status loch_safetensors_open(const char *path, const loch_safetensors_optio
 {
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
-    if (!path || !out) return LOCH_FAIL(INVALID, "opening a safetensors file needs a path and an output pointer");
+    if (!path || !out) return LOCH_FAIL(INVALID, "opening a safetensors file needs a path and an out pointer");
     loch_safetensors_options read = {.size = sizeof read};
     LOCH_RETURN(lochi_sized_read("the options for safetensors", options, &read, sizeof read));
     if ((unsigned)read.access > LOCH_READ_ONLY)
@@ -95,11 +95,6 @@ void loch_safetensors_close(loch_safetensors *file)
 }
 
 /* --- contents --- */
-
-size_t loch_safetensors_count(const loch_safetensors *file)
-{
-    return file ? file->count : 0;
-}
 
 static loch_safetensors_info model_describe(const safetensors_entry *entry)
 {

@@ -106,8 +106,8 @@ static loch_status cpu_get_properties(void *self, loch_device_properties *out)
     const int last = cpu->node >= 0 ? cpu->node : lochi_cpu_last_node("");
     pthread_once(&cpu_machine.once, cpu_read_machine);
     memcpy(out->model, cpu_machine.model, sizeof out->model);
-    out->capabilities = LOCH_CAN_HOST_ACCESS | LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT | LOCH_CAN_TIMING |
-                        LOCH_CAN_HUGE_PAGES | LOCH_CAN_SHARE_FD | (cpu->can_move ? LOCH_CAN_REMAP : 0) |
+    out->capabilities = LOCH_CAN_HOST_ACCESS | LOCH_CAN_VIRTUAL | LOCH_CAN_TIMING | LOCH_CAN_HUGE_PAGES |
+                        LOCH_CAN_SHARE_FD | (cpu->can_move ? LOCH_CAN_REMAP : 0) |
                         (last >= 0 && !lochi_cpu_probe_bind(last) ? LOCH_CAN_NUMA : 0);
     out->index = cpu->node >= 0 ? cpu->node : 0;
     out->numa_node = cpu->node;
@@ -179,8 +179,6 @@ const loch_driver lochi_cpu_driver = {
     .map = lochi_cpu_map,
     .unmap = lochi_cpu_unmap,
     .remap = lochi_cpu_remap,
-    .commit = lochi_cpu_commit,
-    .decommit = lochi_cpu_decommit,
     .handle_export = lochi_cpu_handle_export,
     .handle_import = lochi_cpu_handle_import,
     .copy = cpu_copy,

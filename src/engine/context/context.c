@@ -86,7 +86,7 @@ static void context_end(loch_context *context)
 loch_status loch_context_open(loch_engine *engine, const loch_context_options *options, loch_context **out)
 {
     if (out) *out = NULL;
-    if (!engine || !out) return LOCH_FAIL(INVALID, "loch_context_open needs an engine and an output pointer");
+    if (!engine || !out) return LOCH_FAIL(INVALID, "loch_context_open needs an engine and an out pointer");
     loch_context_options read;
     LOCH_TRY_RETURN(context_read_options(options, &read));
     loch_context *context = lochi_zalloc(sizeof *context);

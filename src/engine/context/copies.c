@@ -7,6 +7,7 @@
 #include "engine/context/copies.h"
 #include "base/heap.h"
 #include "engine/context/thread.h"
+#include "engine/stream_pool.h"
 #include "memory/buffer/buffer.h"
 #include <string.h>
 
@@ -88,7 +89,7 @@ loch_status lochi_copies_make_room(lochi_copies *copies)
 
 void lochi_copy_give_event(const loch_context *context, lochi_copy_entry *entry)
 {
-    loch_stream_pool_release_event(lochi_context_place(context, entry->key.seat)->streams, entry->event);
+    lochi_stream_pool_release_event(lochi_context_place(context, entry->key.seat)->streams, entry->event);
     entry->event = NULL;
 }
 
@@ -125,9 +126,8 @@ size_t lochi_copies_end_list(const loch_context *context, lochi_copy_entry *list
 
 bool lochi_copy_is_spoilt(const lochi_copy_entry *entry)
 {
-    const loch_buffer *own = entry->tensor->buffer;
-    return lochi_watch_read(entry->own_watch) != entry->own_changes || entry->own_id != loch_buffer_get_id(own) ||
-           entry->own_version != loch_buffer_get_version(own);
+    return lochi_watch_read(entry->own_watch) != entry->own_changes ||
+           entry->own_version != loch_buffer_get_version(entry->tensor->buffer);
 }
 
 /* Tells whether the source was written or destroyed, or the copy is spoilt. Does not check whether the source's pool
@@ -174,9 +174,4 @@ void lochi_copies_end(loch_context *context)
     (void)lochi_copies_drop(context, NULL);
     lochi_free(context->copies.buckets);
     context->copies = (lochi_copies){0};
-}
-
-size_t loch_context_drop_copies(loch_context *context)
-{
-    return lochi_context_check(context) == LOCH_OK ? lochi_copies_drop(context, NULL) : 0;
 }

@@ -41,8 +41,7 @@ void lochi_copy_end(const loch_context *context, lochi_copy_entry *entry);
 /* Gives the event of a copy back to the pool, if there is one. */
 void lochi_copy_give_event(const loch_context *context, lochi_copy_entry *entry);
 
-/* Tells whether the copy was written, its tensor was bound to another buffer, or its pool has slept without keeping the
- * contents. */
+/* Tells whether the copy was written, or its pool has slept without keeping the contents. */
 bool lochi_copy_is_spoilt(const lochi_copy_entry *entry);
 
 #endif

@@ -13,6 +13,7 @@
 #include "engine/context/memory.h"
 #include "engine/context/seat.h"
 #include "engine/context/thread.h"
+#include "engine/stream_pool.h"
 #include "memory/buffer/buffer.h"
 #include "tensor/tensor.h"
 
@@ -70,7 +71,7 @@ static loch_status copy_mark(const loch_context *context, lochi_copy_entry *entr
     entry->stream_id = loch_stream_get_id(stream);
     if (lochi_device_is_at_once(place->device)) return LOCH_OK;
     const loch_error saved = lochi_error_save();
-    loch_status status = loch_stream_pool_acquire_event(place->streams, LOCH_EVENT_PLAIN, &entry->event);
+    loch_status status = lochi_stream_pool_acquire_event(place->streams, LOCH_EVENT_PLAIN, &entry->event);
     if (status == LOCH_OK) status = loch_event_record(entry->event, stream);
     if (status == LOCH_OK) return LOCH_OK;
     lochi_copy_give_event(context, entry);
@@ -105,7 +106,6 @@ static loch_status copy_keep_new(loch_context *context, loch_tensor *source, con
     LOCH_TRY(copy_order(context, source, stream, COPY_BEFORE), fail);
     LOCH_TRY(copy_mark(context, entry, stream), fail);
     LOCH_TRY(lochi_buffer_watch(entry->tensor->buffer, &entry->own_watch), fail);
-    entry->own_id = loch_buffer_get_id(entry->tensor->buffer);
     entry->own_changes = lochi_watch_read(entry->own_watch);
     entry->own_version = loch_buffer_get_version(entry->tensor->buffer);
     if (!context->copies.count) context->copies.seen_changes = seen;
@@ -174,7 +174,7 @@ loch_status loch_context_acquire_copy(loch_context *context, loch_tensor *tensor
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy needs a tensor and an output pointer");
+    if (!tensor || !out) return LOCH_FAIL(INVALID, "a copy needs a tensor and an out pointer");
     lochi_copies_sweep(context);
     if (!lochi_tensor_is_at(tensor, lochi_context_place(context, context->current)->device))
         return copies_get(context, tensor, out);

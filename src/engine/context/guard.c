@@ -39,7 +39,7 @@ static loch_status guard_make(loch_context *context, context_guard_kind kind, lo
 {
     if (place) *place = (loch_guard){0};
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!place) return LOCH_FAIL(INVALID, "the output pointer for the guard is NULL");
+    if (!place) return LOCH_FAIL(INVALID, "the out pointer for the guard is NULL");
     struct context_guard *guard = lochi_zalloc(sizeof *guard);
     if (!guard) return LOCH_FAIL(HOST_MEMORY, "no host memory for a guard");
     guard->kind = kind;

@@ -127,21 +127,6 @@ void lochi_context_pop_all(lochi_context_seat *seat)
         memory_pop(seat);
 }
 
-loch_status loch_context_compact(loch_context *context, const loch_compact_options *options,
-                                 loch_compact_report *report)
-{
-    LOCH_TRY_RETURN(lochi_context_check(context));
-    loch_compact_options read = {.size = sizeof read};
-    LOCH_TRY_RETURN(lochi_sized_read("a struct of options", options, &read, sizeof read));
-    if (context->engine->is_direct) {
-        const loch_compact_report none = {.size = sizeof none};
-        if (lochi_sized_is_set(report)) lochi_sized_write(report, &none, sizeof none);
-        return LOCH_OK;
-    }
-    if (!read.stream) LOCH_TRY_RETURN(lochi_context_stream(context, context->current, &read.stream));
-    return loch_pool_compact(lochi_context_allocator(context, context->current), &read, report);
-}
-
 /* --- tensors --- */
 
 loch_status lochi_context_alloc(loch_context *context, const lochi_context_wish *wish, loch_dtype dtype,
@@ -172,7 +157,7 @@ static loch_status memory_create(loch_context *context, uint32_t not_flags, loch
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the tensor is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the tensor is NULL");
     lochi_context_wish wish = {.allocator = lochi_context_allocator(context, context->current),
                                .seat = context->current,
                                .flags = context->flags & ~not_flags,

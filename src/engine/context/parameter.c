@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "engine/context/memory.h"
+#include "engine/context/parameter.h"
 #include "engine/context/seat.h"
 #include "engine/context/thread.h"
 #include "tensor/tensor.h"
@@ -81,7 +82,7 @@ loch_status loch_context_declare(loch_context *context, const char *name, loch_d
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
     if (!out || (unsigned)spread > LOCH_SPREAD_PARTS)
-        return LOCH_FAIL(INVALID, "a parameter needs an output pointer and a valid loch_spread value");
+        return LOCH_FAIL(INVALID, "a parameter needs an out pointer and a valid loch_spread value");
     lochi_layout layout;
     LOCH_TRY_RETURN(lochi_layout_make(dtype, dimensions, shape, NULL, &layout));
     const size_t places = spread == LOCH_SPREAD_ONE ? 1 : context->order_count;
@@ -419,16 +420,16 @@ const char *loch_parameter_get_name(const loch_parameter *parameter)
     return parameter ? parameter->name : "";
 }
 
-int loch_parameter_is_loaded(const loch_parameter *parameter)
+bool lochi_parameter_is_loaded(const loch_parameter *parameter)
 {
-    return parameter && atomic_load_explicit(&parameter->is_loaded, memory_order_acquire);
+    return atomic_load_explicit(&parameter->is_loaded, memory_order_acquire);
 }
 
 loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_seat seat, loch_tensor **out)
 {
     if (out) *out = NULL;
     if (!parameter || !out)
-        return LOCH_FAIL(INVALID, "the tensor of a parameter on a seat needs the parameter and an output pointer");
+        return LOCH_FAIL(INVALID, "the tensor of a parameter on a seat needs the parameter and an out pointer");
     const parameter_place *place = NULL;
     for (size_t i = 0; !place && i < parameter->places_count; i++)
         if (parameter->places[i].seat == seat.number) place = &parameter->places[i];
@@ -436,7 +437,7 @@ loch_status loch_parameter_acquire_tensor(const loch_parameter *parameter, loch_
                           parameter->layout.shape[parameter->cut_axis];
     if (!place || is_empty)
         return LOCH_FAIL(NOT_FOUND, "the parameter \"%.64s\" has no part on seat %u", parameter->name, seat.number);
-    if (!loch_parameter_is_loaded(parameter))
+    if (!lochi_parameter_is_loaded(parameter))
         return LOCH_FAIL(BUSY, "the parameter \"%.64s\" is not completely loaded", parameter->name);
     *out = loch_tensor_retain(place->tensor);
     return LOCH_OK;

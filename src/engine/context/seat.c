@@ -4,6 +4,8 @@
 #include "base/fail.h"
 #include "device/device.h"
 #include "engine/context/thread.h"
+#include "engine/cublas.h"
+#include "engine/stream_pool.h"
 #include <limits.h>
 
 loch_status lochi_context_check_seat(const loch_context *context, loch_seat seat)
@@ -45,10 +47,10 @@ loch_status lochi_context_order(const loch_context *context, unsigned seat, loch
     if (lochi_stream_is_captured(from) || lochi_stream_is_captured(to)) return LOCH_OK;
     const loch_error saved = lochi_error_save();
     loch_event *event = NULL;
-    loch_status status = loch_stream_pool_acquire_event(place->streams, LOCH_EVENT_PLAIN, &event);
+    loch_status status = lochi_stream_pool_acquire_event(place->streams, LOCH_EVENT_PLAIN, &event);
     if (status == LOCH_OK) status = loch_event_record(event, from);
     if (status == LOCH_OK) status = loch_stream_wait(to, event);
-    loch_stream_pool_release_event(place->streams, event);
+    lochi_stream_pool_release_event(place->streams, event);
     if (status == LOCH_OK) return LOCH_OK;
     lochi_error_restore(&saved);
     return loch_stream_sync(from);
@@ -74,7 +76,7 @@ loch_status loch_context_require_stream(loch_context *context, loch_stream **out
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the stream is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the stream is NULL");
     return lochi_context_stream(context, context->current, out);
 }
 
@@ -98,12 +100,12 @@ loch_status loch_context_require_cublas(loch_context *context, loch_cublas **out
 {
     if (out) *out = NULL;
     LOCH_TRY_RETURN(lochi_context_check(context));
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the cuBLAS handle is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the cuBLAS handle is NULL");
     lochi_context_seat *seat = &context->seats[context->current];
     loch_stream *stream;
     LOCH_TRY_RETURN(lochi_context_stream(context, context->current, &stream));
     if (seat->cublas)
-        LOCH_TRY_RETURN(loch_cublas_set_stream(seat->cublas, stream));
+        LOCH_TRY_RETURN(lochi_cublas_set_stream(seat->cublas, stream));
     else
         LOCH_TRY_RETURN(
             loch_cublas_create(lochi_context_place(context, context->current)->device, stream, &seat->cublas));

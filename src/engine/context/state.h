@@ -54,7 +54,6 @@ typedef struct lochi_copy_entry {
     lochi_watch *watch;     /* on the source; retained */
     uint64_t changes;       /* of `watch`, read before the copy */
     loch_tensor *tensor;    /* the copy */
-    uint64_t own_id;        /* id of the copy's buffer */
     uint64_t own_version;   /* of the copy's buffer, read after the copy was queued */
     lochi_watch *own_watch; /* on the copy's buffer; retained */
     uint64_t own_changes;   /* of `own_watch`, read after the copy was queued */

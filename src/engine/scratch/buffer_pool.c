@@ -216,7 +216,7 @@ loch_status loch_buffer_pool_create(loch_allocator *allocator, const loch_buffer
                                     loch_buffer_pool **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a pool of buffers needs an allocator and an output pointer");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a pool of buffers needs an allocator and an out pointer");
     loch_buffer_pool_options read;
     LOCH_TRY_RETURN(buffer_pool_read_options(options, &read));
     loch_buffer_pool *pool = lochi_zalloc(sizeof *pool);
@@ -319,7 +319,7 @@ static loch_status buffer_pool_reuse(loch_buffer_pool *pool, kept *it, size_t by
 loch_status loch_buffer_pool_acquire(loch_buffer_pool *pool, size_t bytes, loch_stream *stream, loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!pool || !out) return LOCH_FAIL(INVALID, "taking a buffer needs a pool of buffers and an output pointer");
+    if (!pool || !out) return LOCH_FAIL(INVALID, "taking a buffer needs a pool of buffers and an out pointer");
     bool is_captured;
     LOCH_TRY_RETURN(buffer_pool_read_stream(pool, &stream, &is_captured));
     kept *it = bytes && !is_captured ? buffer_pool_take(pool, bytes, loch_stream_get_id(stream)) : NULL;

@@ -20,7 +20,7 @@ loch_status loch_workspace_create(loch_allocator *allocator, loch_stream *stream
                                   loch_workspace **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a workspace needs an allocator and an output pointer");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a workspace needs an allocator and an out pointer");
     loch_device *device = loch_allocator_get_device(allocator);
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("loch_request", request, &read, sizeof read));
@@ -65,37 +65,12 @@ static loch_buffer *workspace_share(loch_workspace *workspace, size_t bytes, loc
 loch_status loch_workspace_acquire(loch_workspace *workspace, size_t bytes, loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!workspace || !out) return LOCH_FAIL(INVALID, "taking a buffer needs a workspace and an output pointer");
+    if (!workspace || !out) return LOCH_FAIL(INVALID, "taking a buffer needs a workspace and an out pointer");
     *out = workspace_share(workspace, bytes, NULL);
     if (*out) return LOCH_OK;
     loch_buffer *larger;
     LOCH_TRY_RETURN(loch_buffer_create(workspace->allocator, bytes, &workspace->request, &larger));
     *out = workspace_share(workspace, bytes, &larger);
     loch_buffer_release(larger);
-    return LOCH_OK;
-}
-
-size_t loch_workspace_get_bytes(loch_workspace *workspace)
-{
-    if (!workspace) return 0;
-    lochi_lock_take(&workspace->lock);
-    const size_t bytes = workspace->buffer ? loch_buffer_get_bytes(workspace->buffer) : 0;
-    lochi_lock_drop(&workspace->lock);
-    return bytes;
-}
-
-loch_status loch_workspace_trim(loch_workspace *workspace, size_t keep_bytes)
-{
-    if (!workspace) return LOCH_FAIL(INVALID, "the workspace to trim is NULL");
-    loch_buffer *old = NULL, *smaller;
-    lochi_lock_take(&workspace->lock);
-    if (workspace->buffer && loch_buffer_get_bytes(workspace->buffer) > keep_bytes)
-        old = loch_buffer_take(&workspace->buffer);
-    lochi_lock_drop(&workspace->lock);
-    if (!old) return LOCH_OK;
-    loch_buffer_release(old); /* released first: a trim must not need more memory than before */
-    if (!keep_bytes) return LOCH_OK;
-    LOCH_TRY_RETURN(loch_workspace_acquire(workspace, keep_bytes, &smaller));
-    loch_buffer_release(smaller);
     return LOCH_OK;
 }

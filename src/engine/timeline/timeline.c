@@ -59,7 +59,7 @@ static lochi_fork_part timeline_part = {
 loch_status loch_timeline_create(const loch_timeline_options *options, loch_timeline **out)
 {
     if (out) *out = NULL;
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the timeline is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the timeline is NULL");
     loch_timeline_options how = {.size = sizeof how};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of timeline options", options, &how, sizeof how));
     loch_timeline *timeline = lochi_zalloc(sizeof *timeline);
@@ -123,11 +123,6 @@ void loch_timeline_destroy(loch_timeline *timeline)
 void loch_timeline_set_level(loch_timeline *timeline, int level)
 {
     if (timeline) atomic_store_explicit(&timeline->level, level, memory_order_relaxed);
-}
-
-int loch_timeline_get_level(const loch_timeline *timeline)
-{
-    return timeline ? atomic_load_explicit(&timeline->level, memory_order_relaxed) : -1;
 }
 
 /* --- the calling thread's track --- */
@@ -396,18 +391,6 @@ static timeline_record *span_find(const timeline_track *track, uint64_t number)
     while (record && record->number > number) /* inner spans have larger numbers */
         record = record->outer;
     return record && record->number == number ? record : NULL;
-}
-
-void loch_span_add(loch_span *span, double flops, uint64_t bytes)
-{
-    if (!span || !span->timeline) return;
-    timeline_track *track = track_find(span->timeline);
-    timeline_record *record = track ? span_find(track, span->number) : NULL;
-    if (!record) return;
-    lochi_track_lock(track);
-    record->flops += flops;
-    record->bytes += bytes;
-    lochi_track_unlock(track);
 }
 
 /* Ends the innermost open span. */

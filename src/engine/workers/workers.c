@@ -98,7 +98,7 @@ loch_status loch_workers_open(const loch_workers_options *options, loch_workers 
 loch_status lochi_workers_create(const loch_workers_options *options, loch_device *device, loch_workers **out)
 {
     if (out) *out = NULL;
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the workers is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the workers is NULL");
     loch_workers_options read;
     loch_status status;
     LOCH_TRY_RETURN(workers_read_options(options, &read));

@@ -63,7 +63,7 @@ static loch_status buffer_make_movable(loch_buffer *buffer)
 loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const loch_request *request, loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a buffer needs an allocator and an output pointer");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a buffer needs an allocator and an out pointer");
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
     if (read.flags & LOCH_ALLOC_MOVABLE && read.max_bytes)
@@ -96,7 +96,7 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
 loch_status loch_buffer_create_for_device(loch_device *device, size_t bytes, const loch_request *request,
                                           loch_buffer **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the buffer is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the buffer is NULL");
     *out = NULL;
     loch_device *opened = NULL;
     loch_allocator *allocator = NULL;
@@ -116,7 +116,7 @@ loch_status loch_buffer_adopt(loch_allocator *allocator, void *address, loch_buf
 {
     if (out) *out = NULL;
     if (!allocator || !address || !out)
-        return LOCH_FAIL(INVALID, "adopting a block needs its allocator, its address and an output pointer");
+        return LOCH_FAIL(INVALID, "adopting a block needs its allocator, its address and an out pointer");
     loch_block block = {.size = sizeof block};
     LOCH_TRY_RETURN(loch_allocator_find(allocator, address, &block));
     const size_t bytes = block.requested_bytes ? block.requested_bytes : block.allocated_bytes;
@@ -135,7 +135,7 @@ loch_status loch_buffer_adopt(loch_allocator *allocator, void *address, loch_buf
 loch_status loch_buffer_detach(loch_buffer *buffer, void **out)
 {
     if (out) *out = NULL;
-    if (!buffer || !out) return LOCH_FAIL(INVALID, "detaching needs a buffer and an output pointer");
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "detaching needs a buffer and an out pointer");
     if (buffer->whole || !buffer->allocator)
         return LOCH_FAIL(UNSUPPORTED, "only a whole buffer with a block of an allocator can be detached");
     if (!lochi_buffer_is_sole(buffer))
@@ -198,7 +198,7 @@ static loch_status buffer_read_external(const loch_external *external, loch_exte
 
 loch_status loch_buffer_wrap(void *address, size_t bytes, const loch_external *external, loch_buffer **out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the buffer is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the buffer is NULL");
     *out = NULL;
     loch_external read;
     LOCH_TRY_RETURN(buffer_read_external(external, &read));
@@ -223,7 +223,7 @@ loch_status loch_buffer_wrap(void *address, size_t bytes, const loch_external *e
 loch_status loch_buffer_slice(loch_buffer *buffer, size_t offset, size_t bytes, loch_buffer **out)
 {
     if (out) *out = NULL;
-    if (!buffer || !out) return LOCH_FAIL(INVALID, "a part of a buffer needs the buffer and an output pointer");
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "a part of a buffer needs the buffer and an out pointer");
     if (offset > buffer->bytes || bytes > buffer->bytes - offset)
         return LOCH_FAIL(OUT_OF_RANGE, "%zu bytes from offset %zu on do not fit a buffer of %zu bytes", bytes, offset,
                          buffer->bytes);

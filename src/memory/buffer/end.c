@@ -26,7 +26,7 @@ static void end_run_deleters(loch_buffer *whole)
 
 static void end_free_block(loch_buffer *whole)
 {
-    const loch_status status = loch_allocator_free(whole->allocator, whole->address);
+    const loch_status status = loch_free(whole->allocator, whole->address);
     if (status == LOCH_OK) return;
     LOCHI_LOG(ERROR, "the block of a buffer at %p could not be freed: %s", (void *)whole->address,
               loch_error_get()->sentence);

@@ -54,7 +54,7 @@ void *loch_buffer_get_address(const loch_buffer *buffer)
 loch_status loch_buffer_pin(loch_buffer *buffer, loch_stream *stream, void **out)
 {
     if (out) *out = NULL;
-    if (!buffer || !out) return LOCH_FAIL(INVALID, "a pin needs a buffer and an output pointer");
+    if (!buffer || !out) return LOCH_FAIL(INVALID, "a pin needs a buffer and an out pointer");
     loch_buffer *whole = lochi_buffer_whole(buffer);
     LOCH_TRY_RETURN(lochi_buffer_check(buffer, 0, buffer->bytes));
     void *address = whole->address;

@@ -147,7 +147,7 @@ void lochi_child_close(lochi_pool *pool)
         lochi_pool_keep_range(parent, pool->range, NULL);
         if (pool->dirty || pool->dirty_words) /* not wiped: the memory must never be handed out again */
             LOCHI_LOG(ERROR, "a child's range of %s could not be wiped and is lost", LOCHI_SIZE(pool->limit));
-        else if (loch_allocator_free(parent->allocator, pool->range) != LOCH_OK)
+        else if (loch_free(parent->allocator, pool->range) != LOCH_OK)
             LOCHI_LOG(ERROR, "a child's range is lost: %s", loch_error_get()->sentence);
     }
     loch_allocator_release(parent->allocator);

@@ -270,6 +270,7 @@ static void pool_stream_closing(lochi_stream_listener *listener, loch_stream *st
     lochi_lock_take(&pool->lock);
     lochi_pool_forget_stream(pool, stream);
     lochi_pool_end_stream(pool, stream);
+    lochi_pool_return_rests(pool);
     lochi_lock_drop(&pool->lock);
 }
 
@@ -322,7 +323,7 @@ loch_status loch_pool_create(loch_device *device, const char *name, const loch_p
                              loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "a pool needs a device, and a place for the result");
+    if (!device || !out) return LOCH_FAIL(INVALID, "a pool needs a device, and an out pointer");
     return pool_make(device, name, options, NULL, out);
 }
 
@@ -331,8 +332,7 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
 {
     if (out) *out = NULL;
     pool_descent descent = {.parent = lochi_pool_of(parent), .options = {.size = sizeof descent.options}};
-    if (!descent.parent || !out)
-        return LOCH_FAIL(INVALID, "a child needs a pool as its parent, and a place for the result");
+    if (!descent.parent || !out) return LOCH_FAIL(INVALID, "a child needs a pool as its parent, and an out pointer");
     LOCH_TRY_RETURN(lochi_sized_read("a struct of child options", options, &descent.options, sizeof descent.options));
     if ((unsigned)descent.options.kind > LOCH_CHILD_RANGE)
         return LOCH_FAIL(INVALID, "kind %d of a child is unknown", (int)descent.options.kind);

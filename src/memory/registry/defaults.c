@@ -166,7 +166,7 @@ loch_status loch_device_acquire_allocator(loch_device *device, loch_attributes a
                                           loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!device || !out) return LOCH_FAIL(INVALID, "acquiring an allocator needs a device and a place for the result");
+    if (!device || !out) return LOCH_FAIL(INVALID, "acquiring an allocator needs a device and an out pointer");
     if (attributes.bits & ~DEFAULT_KNOWN || (unsigned)fallback > LOCH_FALLBACK_PAGEABLE)
         return LOCH_FAIL(INVALID, "attributes 0x%x or fallback %d are not known", (unsigned)attributes.bits,
                          (int)fallback);

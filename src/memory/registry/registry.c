@@ -188,8 +188,7 @@ loch_status lochi_registry_find_best(loch_device *device, loch_attributes attrib
 loch_status loch_registry_acquire(const char *name, loch_device *device, loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!name || !*name || !out)
-        return LOCH_FAIL(INVALID, "finding an allocator needs a name and a place for the result");
+    if (!name || !*name || !out) return LOCH_FAIL(INVALID, "finding an allocator needs a name and an out pointer");
     const registry_query query = {.name = name, .device = device};
     return registry_search(&query, out);
 }
@@ -197,7 +196,7 @@ loch_status loch_registry_acquire(const char *name, loch_device *device, loch_al
 loch_status loch_registry_acquire_best(loch_device *device, loch_attributes attributes, loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!out) return LOCH_FAIL(INVALID, "finding the best allocator needs a place for the result");
+    if (!out) return LOCH_FAIL(INVALID, "finding the best allocator needs an out pointer");
     const registry_query query = {.device = device, .attributes = attributes};
     return registry_search(&query, out);
 }

@@ -63,7 +63,7 @@ static const loch_allocator_ops life_ops = {
 loch_status loch_session_begin(loch_allocator *allocator, const char *name, loch_session **out)
 {
     if (out) *out = NULL;
-    if (!allocator || !out) return LOCH_FAIL(INVALID, "a session needs an allocator and a place for the result");
+    if (!allocator || !out) return LOCH_FAIL(INVALID, "a session needs an allocator and an out pointer");
     while (lochi_session_is_own(allocator))
         allocator = allocator->wrapped;
     loch_session *session = lochi_zalloc(sizeof *session);
@@ -202,7 +202,7 @@ loch_status loch_session_end(loch_session *session, loch_stream *stream, size_t 
         void *address = (void *)block->node.key;
         const size_t freed = block->bytes;
         const loch_status status =
-            stream ? loch_allocator_free_on(block->owner, address, stream) : loch_allocator_free(block->owner, address);
+            stream ? loch_allocator_free_on(block->owner, address, stream) : loch_free(block->owner, address);
         if (status != LOCH_OK && first == LOCH_OK) {
             first = status;
             error = lochi_error_save();

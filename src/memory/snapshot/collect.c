@@ -105,7 +105,7 @@ static void collect_free(snapshot_allocator *copy)
 static loch_status collect_fill(snapshot_contents *contents, loch_allocator *allocator, snapshot_allocator *copy)
 {
     memcpy(copy->name, allocator->name, sizeof copy->name);
-    snprintf(copy->kind, sizeof copy->kind, "%s", loch_allocator_get_kind(allocator));
+    snprintf(copy->kind, sizeof copy->kind, "%s", allocator->ops.kind);
     copy->wrapped = allocator->wrapped ? allocator->wrapped->node.key : 0;
     LOCH_TRY_RETURN(collect_device(contents, allocator->device, &copy->device));
     if (!lochi_owner_may_ask(allocator)) return LOCH_OK;

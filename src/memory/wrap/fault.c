@@ -115,8 +115,7 @@ loch_status loch_fault_create(loch_allocator *wrapped, const char *name, const l
                               loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out)
-        return LOCH_FAIL(INVALID, "fault injection needs an allocator to wrap and a place for the result");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "fault injection needs an allocator to wrap and an out pointer");
     loch_fault_options read;
     LOCH_TRY_RETURN(fault_read(options, &read));
     fault *self = lochi_zalloc(sizeof *self);

@@ -170,7 +170,7 @@ loch_status loch_limit_create(loch_allocator *wrapped, const char *name, const l
                               loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a limit needs an allocator to wrap and a place for the result");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a limit needs an allocator to wrap and an out pointer");
     loch_limit_options read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of limit options", options, &read, sizeof read));
     limit *self = lochi_zalloc(sizeof *self);

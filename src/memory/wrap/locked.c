@@ -120,7 +120,7 @@ static const loch_allocator_ops locked_ops = {
 loch_status loch_locked_create(loch_allocator *wrapped, const char *name, loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a lock needs an allocator to wrap and a place for the result");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a lock needs an allocator to wrap and an out pointer");
     locked *self = lochi_zalloc(sizeof *self);
     if (!self) return LOCH_FAIL(HOST_MEMORY, "no host memory for a lock around \"%s\"", wrapped->name);
     self->wrapped = wrapped;

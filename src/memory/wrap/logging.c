@@ -391,7 +391,7 @@ loch_status loch_logging_create(loch_allocator *wrapped, const char *name, const
                                 loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out) return LOCH_FAIL(INVALID, "logging needs an allocator to wrap and a place for the result");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "logging needs an allocator to wrap and an out pointer");
     loch_logging_options read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of logging options", options, &read, sizeof read));
     if ((unsigned)read.format > LOCH_LOGGING_TRACE)

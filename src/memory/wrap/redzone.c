@@ -221,8 +221,7 @@ loch_status loch_redzone_create(loch_allocator *wrapped, const char *name, const
                                 loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out)
-        return LOCH_FAIL(INVALID, "a red-zone wrapper needs an allocator to wrap and a place for the result");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a red-zone wrapper needs an allocator to wrap and an out pointer");
     loch_redzone_options read;
     LOCH_TRY_RETURN(redzone_read_options(options, &read));
     redzone *self = lochi_zalloc(sizeof *self);

@@ -205,8 +205,7 @@ loch_status loch_tracking_create(loch_allocator *wrapped, const char *name, cons
                                  loch_allocator **out)
 {
     if (out) *out = NULL;
-    if (!wrapped || !out)
-        return LOCH_FAIL(INVALID, "a tracking wrapper needs an allocator to wrap and a place for the result");
+    if (!wrapped || !out) return LOCH_FAIL(INVALID, "a tracking wrapper needs an allocator to wrap and an out pointer");
     loch_tracking_options read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a struct of tracking options", options, &read, sizeof read));
     tracking *self;

@@ -35,7 +35,7 @@ loch_status loch_scalar_store(loch_scalar scalar, loch_dtype dtype, void *to)
 
 loch_status loch_scalar_load(loch_dtype dtype, const void *from, loch_scalar *out)
 {
-    if (!out) return LOCH_FAIL(INVALID, "the output pointer for the scalar is NULL");
+    if (!out) return LOCH_FAIL(INVALID, "the out pointer for the scalar is NULL");
     *out = (loch_scalar){.dtype = LOCH_DTYPE_NONE};
     loch_scalar scalar = {.dtype = LOCH_DTYPE_NONE};
     LOCH_TRY_RETURN(loch_convert(scalar_member(dtype), &scalar.value, dtype, from, 1, NULL));

@@ -196,7 +196,7 @@ static loch_status npy_wrap(npy_source *source, void *address, size_t bytes, loc
     }
     loch_status status = lochi_tensor_make(buffer, 0, &source->layout, out);
     loch_buffer_release(buffer);
-    if (status == LOCH_OK) status = loch_tensor_set_name(*out, source->memory.name);
+    if (status == LOCH_OK) status = lochi_tensor_set_name(*out, source->memory.name);
     return status;
 }
 
@@ -306,7 +306,7 @@ static loch_status npy_turn_axes(npy_source *source, loch_tensor **tensor)
     LOCH_TRY_RETURN(loch_tensor_permute(*tensor, dimensions, axes, &turned));
     loch_tensor_release(*tensor);
     *tensor = turned;
-    return loch_tensor_set_name(turned, source->memory.name);
+    return lochi_tensor_set_name(turned, source->memory.name);
 }
 
 static loch_status npy_load_open(npy_source *source, loch_tensor **out)
@@ -336,7 +336,7 @@ loch_status loch_npy_load(const char *path, const loch_npy_load_options *options
 {
     LOCHI_NOT_CANCELLED;
     if (out) *out = NULL;
-    if (!path || !out) return LOCH_FAIL(INVALID, "loading needs a path and an output pointer");
+    if (!path || !out) return LOCH_FAIL(INVALID, "loading needs a path and an out pointer");
     loch_npy_load_options how;
     LOCH_TRY_RETURN(npy_read_load_options(options, &how));
     npy_source source = {.path = path, .file = -1, .how = &how};

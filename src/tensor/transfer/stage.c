@@ -57,7 +57,7 @@ static loch_status stage_take(const lochi_transfer *transfer, loch_device *devic
 /* Gives staging memory back. All work that used it has ended. */
 static loch_status stage_give(stage_memory *memory)
 {
-    const loch_status status = memory->address ? loch_allocator_free(memory->allocator, memory->address) : LOCH_OK;
+    const loch_status status = memory->address ? loch_free(memory->allocator, memory->address) : LOCH_OK;
     loch_allocator_release(memory->allocator);
     return status;
 }

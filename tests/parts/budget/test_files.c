@@ -190,7 +190,7 @@ static void use(loch_budget *budget, const party *p)
     assert_true(status == LOCH_OK || status == LOCH_E_CORRUPT || status == LOCH_E_UNSUPPORTED);
     status = loch_budget_member_get_info(p->member, &member);
     assert_true(status == LOCH_OK || status == LOCH_E_CORRUPT || status == LOCH_E_UNSUPPORTED);
-    (void)!loch_budget_member_prepare(p->member, TEST_MIB);
+    LOCH_IGNORE(loch_budget_member_prepare(p->member, TEST_MIB));
     loch_allocator *pool;
     CHECK_OK(loch_pool_create(budget_device, "second", NULL, &pool));
     if (loch_budget_member_create(budget, pool, NULL, NULL, &second) == LOCH_OK) loch_budget_member_destroy(second);

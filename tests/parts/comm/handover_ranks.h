@@ -453,7 +453,7 @@ static void run_kill(int victim)
             exit(3);
         }
     }
-    (void)!loch_comm_barrier(comm); /* never comes back */
+    LOCH_IGNORE(loch_comm_barrier(comm)); /* never comes back */
 }
 
 /* Runs as a rank. Returns the exit code. */

@@ -98,8 +98,7 @@ static inline void rig_free(rig *r, size_t number)
     assert_non_null(block->address);
     rig_compare(r, block);
     rig_launch(r, block, block->stream, false);
-    CHECK_OK(r->is_short ? loch_planned_free(r->planned, block->address)
-                         : loch_allocator_free(r->allocator, block->address));
+    CHECK_OK(r->is_short ? loch_planned_free(r->planned, block->address) : loch_free(r->allocator, block->address));
     *block = (rig_block){NULL};
 }
 

@@ -142,13 +142,13 @@ static void test_errors_of_patches(void **state)
     char *patch = rig_alloc(&p.r, 10, 12 * p.granule);
     if (patch_has_alias(&p)) {
         assert_int_equal(patch_count(&p), 1);
-        assert_int_equal(loch_allocator_free(p.r.allocator, patch + p.granule), LOCH_E_INTERIOR);
+        assert_int_equal(loch_free(p.r.allocator, patch + p.granule), LOCH_E_INTERIOR);
         CHECK_OK(loch_allocator_find(p.r.allocator, patch, &found));
         assert_int_equal(found.requested_bytes, 12 * p.granule);
         CHECK_OK(loch_allocator_record_use(p.r.allocator, patch, p.r.other));
     }
     rig_free(&p.r, 10);
-    assert_int_not_equal(loch_allocator_free(p.r.allocator, patch), LOCH_OK);
+    assert_int_not_equal(loch_free(p.r.allocator, patch), LOCH_OK);
     rig_close(&p.r);
 }
 

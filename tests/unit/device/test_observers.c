@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Observers of driver memory: which ranges they receive, and in which order. */
+#include "device/virtual.h"
 #include "observer_fixture.h"
 
 /* --- a record of the calls of observers --- */
@@ -108,15 +109,15 @@ static void visitors_hear_of_mappings(void **state)
         CHECK_FAILS(loch_virtual_map(addresses + granule, handle, NULL, 0), EXISTS);
         assert_int_equal(diary_length, 0);
         if (loch_device_can(device, LOCH_CAN_REMAP)) {
-            CHECK_OK(loch_virtual_remap(addresses, addresses + 4 * granule));
+            CHECK_OK(lochi_virtual_remap(addresses, addresses + 4 * granule));
             assert_int_equal(diary_length, 4);
             assert_ptr_equal(diary[0].range.address, addresses);
             assert_ptr_equal(diary[3].range.address, addresses + 4 * granule);
             diary[2].range = diary[3].range = diary[0].range;
             expect_diary("b-a-a+b+", device, LOCH_MEMORY_DEVICE, addresses, 2 * granule);
-            CHECK_FAILS(loch_virtual_remap(addresses + 4 * granule, addresses + 5 * granule), EXISTS);
+            CHECK_FAILS(lochi_virtual_remap(addresses + 4 * granule, addresses + 5 * granule), EXISTS);
             assert_int_equal(diary_length, 0);
-            CHECK_OK(loch_virtual_remap(addresses + 4 * granule, addresses));
+            CHECK_OK(lochi_virtual_remap(addresses + 4 * granule, addresses));
             diary_length = 0;
         }
         CHECK_FAILS(loch_virtual_unmap(addresses + granule), INTERIOR);
@@ -130,49 +131,6 @@ static void visitors_hear_of_mappings(void **state)
         CHECK_OK(loch_observer_remove(device, write_down, "b"));
         loch_device_release(device);
     }
-}
-
-static void committed_memory_goes_in_parts(void **state)
-{
-    (void)state;
-    loch_device *device = sim_open("cpu");
-    loch_device_properties properties = {.size = sizeof properties};
-    CHECK_OK(loch_device_get_properties(device, &properties));
-    const size_t granule = properties.granule_bytes;
-    char *base;
-    CHECK_OK(loch_virtual_reserve(device, 200 * granule, 0, (void **)&base));
-    CHECK_OK(loch_observer_add(device, write_down, "a"));
-    CHECK_OK(loch_virtual_commit(base + 2 * granule, 2 * granule));
-    expect_diary("a+", device, LOCH_MEMORY_DEVICE, base + 2 * granule, 2 * granule);
-    CHECK_OK(loch_virtual_commit(base + 2 * granule, 2 * granule)); /* nothing new */
-    assert_int_equal(diary_length, 0);
-    CHECK_OK(loch_virtual_commit(base, 6 * granule)); /* new on both sides */
-    assert_int_equal(diary_length, 2);
-    assert_ptr_equal(diary[1].range.address, base + 4 * granule);
-    diary[1].range.address = base;
-    expect_diary("a+a+", device, LOCH_MEMORY_DEVICE, base, 2 * granule);
-    CHECK_OK(loch_virtual_decommit(base + granule, granule));
-    expect_diary("a-", device, LOCH_MEMORY_DEVICE, base + granule, granule);
-    CHECK_OK(loch_observer_add(device, write_down, "b")); /* finds the two runs */
-    assert_int_equal(diary_length, 2);
-    assert_int_equal(diary[0].range.bytes, granule);
-    assert_ptr_equal(diary[1].range.address, base + 2 * granule);
-    assert_int_equal(diary[1].range.bytes, 4 * granule);
-    diary_length = 0;
-    CHECK_OK(loch_virtual_decommit(base, 200 * granule));
-    assert_int_equal(diary_length, 4);
-    assert_ptr_equal(diary[0].range.address, base);
-    assert_ptr_equal(diary[2].range.address, base + 2 * granule);
-    diary[2].range = diary[3].range = diary[0].range;
-    expect_diary("b-a-b-a-", device, LOCH_MEMORY_DEVICE, base, granule);
-    CHECK_OK(loch_virtual_commit(base + 60 * granule, 100 * granule)); /* over several words of bits */
-    expect_diary("a+b+", device, LOCH_MEMORY_DEVICE, base + 60 * granule, 100 * granule);
-    CHECK_OK(loch_virtual_decommit(base + 60 * granule, 100 * granule));
-    diary_length = 0;
-    CHECK_OK(loch_virtual_unreserve(base));
-    CHECK_OK(loch_observer_remove(device, write_down, "a"));
-    CHECK_OK(loch_observer_remove(device, write_down, "b"));
-    loch_device_release(device);
 }
 
 /* A range is usable when it is taken, and still when it goes. */
@@ -336,7 +294,6 @@ static void what_a_driver_refuses_to_take_back_is_told_of_again(void **state)
     CHECK_OK(loch_handle_create(device, granule, NULL, &handle));
     CHECK_OK(loch_raw_alloc(device, LOCH_MEMORY_DEVICE, 100, 0, (void **)&block));
     CHECK_OK(loch_virtual_map(addresses, handle, NULL, 0));
-    CHECK_OK(loch_virtual_commit(addresses + 2 * granule, 2 * granule));
     CHECK_OK(loch_observer_add(device, write_down, "a"));
     CHECK_OK(loch_observer_add(device, fail_something, NULL)); /* the record stays the library's */
     diary_length = 0;
@@ -345,16 +302,12 @@ static void what_a_driver_refuses_to_take_back_is_told_of_again(void **state)
     expect_diary("a-a+", device, LOCH_MEMORY_DEVICE, block, 100);
     CHECK_FAILS(loch_virtual_unmap(addresses), DRIVER);
     expect_diary("a-a+", device, LOCH_MEMORY_DEVICE, addresses, granule);
-    CHECK_FAILS(loch_virtual_decommit(addresses, 4 * granule), DRIVER);
-    expect_diary("a-a+", device, LOCH_MEMORY_DEVICE, addresses + 2 * granule, 2 * granule);
     is_stubborn = false;
     CHECK_FAILS(loch_virtual_unreserve(addresses), BUSY);
     CHECK_OK(loch_raw_free(block));
     expect_diary("a-", device, LOCH_MEMORY_DEVICE, block, 100);
     CHECK_OK(loch_virtual_unmap(addresses));
     expect_diary("a-", device, LOCH_MEMORY_DEVICE, addresses, granule);
-    CHECK_OK(loch_virtual_decommit(addresses, 4 * granule));
-    expect_diary("a-", device, LOCH_MEMORY_DEVICE, addresses + 2 * granule, 2 * granule);
     CHECK_OK(loch_observer_remove(device, fail_something, NULL));
     CHECK_OK(loch_observer_remove(device, write_down, "a"));
     loch_handle_destroy(handle);
@@ -397,7 +350,6 @@ int main(void)
         SIM_TEST(raw_blocks_in_order_and_in_reverse),
         SIM_TEST(registered_memory_is_the_callers),
         SIM_TEST(visitors_hear_of_mappings),
-        SIM_TEST(committed_memory_goes_in_parts),
         SIM_TEST(memory_is_usable_while_a_visitor_hears_of_it),
         SIM_TEST(newcomers_hear_of_what_is_there),
         SIM_TEST(wrong_calls_are_refused),

@@ -102,7 +102,7 @@ static void *use_from_elsewhere(void *user)
     WANT(strstr(loch_error_get()->sentence, "belongs to the thread that created it"));
     WANT(!loch_context_get_engine(c) && !loch_context_get_device(c) && !test_context_stream(c));
     WANT(!loch_context_get_allocator(c) && loch_context_get_seat(c).number == UINT_MAX);
-    WANT(loch_context_get_debug(c) == 0 && loch_context_drop_copies(c) == 0);
+    WANT(loch_context_get_debug(c) == 0);
     WANT(loch_context_set_seat(c, LOCH_SEAT(1)) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_set_stream(c, NULL) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_require_cublas(c, &cublas) == LOCH_E_WRONG_THREAD);
@@ -116,7 +116,6 @@ static void *use_from_elsewhere(void *user)
     WANT(loch_context_create_from(c, LOCH_F32, LOCH_SHAPE(1), "1234", NULL, 0, &tensor) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_acquire_copy(c, NULL, &tensor) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_get_stats(c, &stats) == LOCH_E_WRONG_THREAD);
-    WANT(loch_context_compact(c, NULL, NULL) == LOCH_E_WRONG_THREAD);
     WANT(loch_context_declare(c, "p", LOCH_F32, LOCH_SHAPE(1), LOCH_SPREAD_ONE, 0, 0, &parameter) ==
          LOCH_E_WRONG_THREAD);
     WANT(loch_context_load(c, NULL, NULL) == LOCH_E_WRONG_THREAD);
@@ -145,7 +144,6 @@ static void a_context_of_null_is_refused(void **state)
     CHECK_FAILS(loch_context_create_from(NULL, LOCH_F32, LOCH_SHAPE(1), "1234", NULL, 0, &tensor), INVALID);
     assert_null(test_context_stream(NULL));
     assert_int_equal(loch_context_get_seat(NULL).number, UINT_MAX);
-    assert_int_equal(loch_context_drop_copies(NULL), 0);
 }
 
 static void *work_elsewhere(void *user)
@@ -443,10 +441,6 @@ static void with_direct_memory_a_pool_is_a_limit(void **state)
     assert_ptr_equal(child, own);
     loch_tensor_release(tensor);
     loch_tensor_release(beyond);
-    loch_compact_report report = {.size = sizeof report, .moves = 7};
-    CHECK_OK(loch_context_compact(b.context, NULL, &report)); /* nothing to move */
-    assert_int_equal(report.moves, 0);
-    CHECK_OK(loch_context_compact(b.context, NULL, NULL));
     bench_close(&b);
 }
 
@@ -466,7 +460,7 @@ static void compacting_moves_tensors_of_the_current_pool(void **state)
     for (int i = 0; i < COUNT; i += 2)
         loch_tensor_clear(&tensors[i]);
     loch_compact_report report = {.size = sizeof report};
-    CHECK_OK(loch_context_compact(b.context, NULL, &report));
+    CHECK_OK(test_context_compact(b.context, &report));
     for (int i = 1; i < COUNT; i += 2) {
         loch_scalar seen;
         CHECK_OK(loch_tensor_read_item(tensors[i], LOCH_SHAPE(12345), test_context_stream(b.context), &seen));

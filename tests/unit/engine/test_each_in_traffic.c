@@ -2,6 +2,7 @@
 /* Engines in traffic: calls for each seat that meet late, that are cancelled in traffic, that nest without delay;
  * counts of what an engine itself queues; names of threads. A test that would hang is stopped by the time limit of the
  * runner. */
+#include "engine/stream_pool.h"
 #include "engine/workers/workers.h"
 #include "engine_fixture.h"
 #include <sched.h>
@@ -256,20 +257,20 @@ static void captured_events_do_not_fill_a_pool(void **state)
     CHECK_OK(loch_stream_pool_acquire(pool, &stream));
     CHECK_OK(loch_sim_capture_begin(stream));
     for (int i = 0; i < 8; i++) {
-        CHECK_OK(loch_stream_pool_acquire_event(pool, LOCH_EVENT_PLAIN, &events[i]));
+        CHECK_OK(lochi_stream_pool_acquire_event(pool, LOCH_EVENT_PLAIN, &events[i]));
         CHECK_OK(loch_event_record(events[i], stream));
     }
     CHECK_OK(loch_sim_capture_end(stream, &graph));
     loch_sim_graph_destroy(graph);
     for (int i = 0; i < 8; i++)
-        loch_stream_pool_release_event(pool, events[i]);
+        lochi_stream_pool_release_event(pool, events[i]);
     loch_stream_pool_info early = {.size = sizeof early}, late = early;
     for (int i = 0; i < 1000; i++) {
         if (i == 900) CHECK_OK(loch_stream_pool_get_info(pool, &early));
-        CHECK_OK(loch_stream_pool_acquire_event(pool, LOCH_EVENT_PLAIN, &event));
+        CHECK_OK(lochi_stream_pool_acquire_event(pool, LOCH_EVENT_PLAIN, &event));
         CHECK_OK(loch_event_record(event, stream));
         CHECK_OK(loch_event_sync(event));
-        loch_stream_pool_release_event(pool, event);
+        lochi_stream_pool_release_event(pool, event);
     }
     CHECK_OK(loch_stream_pool_get_info(pool, &late));
     assert_int_equal(late.events_made, early.events_made); /* by then the others are gone */

@@ -2,6 +2,8 @@
 /* Finding cuBLAS and NCCL: what is missing or wrong is one clear sentence, a failure leaves nothing behind, and a
  * library is found by the option's file or by the name that it carries when the process has it already. Loading is for
  * the life of the process, so the tests run in this order. */
+#include "engine/cublas.h"
+#include "engine/nccl.h"
 #include "test.h"
 #include <dlfcn.h>
 #include <loch/library.h>
@@ -126,7 +128,7 @@ static void devices_of_other_drivers_are_refused(void **state)
         expect_sentence("works on CUDA devices");
         assert_null(cublas);
         loch_nccl *nccl = TEST_UNTOUCHED;
-        CHECK_FAILS(loch_nccl_create(&device, 1, &nccl), UNSUPPORTED);
+        CHECK_FAILS(lochi_nccl_create(&device, 1, &nccl), UNSUPPORTED);
         expect_sentence("works on CUDA devices");
         assert_null(nccl);
         loch_stream_close(stream);
@@ -150,16 +152,16 @@ static void bad_arguments_are_refused(void **state)
     assert_null(address);
     CHECK_FAILS(loch_cublas_create(NULL, NULL, &cublas), INVALID);
     CHECK_FAILS(loch_cublas_create(NULL, NULL, NULL), INVALID);
-    CHECK_FAILS(loch_cublas_set_stream(NULL, NULL), INVALID);
+    CHECK_FAILS(lochi_cublas_set_stream(NULL, NULL), INVALID);
     CHECK_FAILS(loch_cublas_get_native(NULL, &address), INVALID);
-    CHECK_FAILS(loch_nccl_create(NULL, 1, &nccl), INVALID);
-    CHECK_FAILS(loch_nccl_create(&none, 1, &nccl), INVALID);
-    CHECK_FAILS(loch_nccl_create(&none, 0, &nccl), INVALID);
+    CHECK_FAILS(lochi_nccl_create(NULL, 1, &nccl), INVALID);
+    CHECK_FAILS(lochi_nccl_create(&none, 1, &nccl), INVALID);
+    CHECK_FAILS(lochi_nccl_create(&none, 0, &nccl), INVALID);
     CHECK_FAILS(loch_nccl_get_native(NULL, 0, &address), INVALID);
     assert_null(cublas);
     assert_null(nccl);
     loch_cublas_destroy(NULL);
-    loch_nccl_destroy(NULL);
+    lochi_nccl_destroy(NULL);
 }
 
 /* --- from here on they are loaded --- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Parameters: declared without memory, loaded whole or in parts, on one seat, copied to all or cut over them. */
+#include "engine/context/parameter.h"
 #include "context_fixture.h"
 
 /* A host tensor with elements first, first + 1, ... */
@@ -60,7 +61,7 @@ static void declaring_takes_no_memory(void **state)
     bench_open(&b);
     loch_parameter *parameter = declare(&b, LOCH_F32, 1000000, 1000000, LOCH_SPREAD_COPIES, 0);
     assert_int_equal(bench_stats(&b).used_bytes, 0);
-    assert_false(loch_parameter_is_loaded(parameter));
+    assert_false(lochi_parameter_is_loaded(parameter));
     assert_string_equal(loch_parameter_get_name(parameter), "weight");
     loch_tensor *none = TEST_UNTOUCHED;
     CHECK_FAILS(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(0), &none), BUSY);
@@ -71,7 +72,6 @@ static void declaring_takes_no_memory(void **state)
     loch_parameter_release(parameter);
     loch_parameter_release(NULL);
     assert_null(loch_parameter_retain(NULL));
-    assert_false(loch_parameter_is_loaded(NULL));
     bench_close(&b);
 }
 
@@ -185,9 +185,9 @@ static void scalars_and_empty_parameters_are_loaded(void **state)
     bench_expect_same(&b, there, scalar);
     loch_tensor_release(there);
     none = declare(&b, LOCH_F32, 0, 3, LOCH_SPREAD_PARTS, 0);
-    assert_false(loch_parameter_is_loaded(none));
+    assert_false(lochi_parameter_is_loaded(none));
     CHECK_OK(loch_context_load(b.context, none, empty));
-    assert_true(loch_parameter_is_loaded(none));
+    assert_true(lochi_parameter_is_loaded(none));
     CHECK_OK(loch_parameter_acquire_tensor(none, LOCH_SEAT(1), &there));
     assert_int_equal(loch_tensor_get_elements(there), 0);
     loch_tensor_release(there);
@@ -241,11 +241,11 @@ static void parts_that_overlap_count_once(void **state)
             CHECK_OK(load_part(&b, parameter, host, 0, 0, 3));
             CHECK_OK(load_part(&b, parameter, host, 0, 4, 5));
             CHECK_OK(load_part(&b, parameter, host, 0, 4, 4)); /* nothing */
-            assert_false(loch_parameter_is_loaded(parameter));
+            assert_false(lochi_parameter_is_loaded(parameter));
             CHECK_OK(load_part(&b, parameter, host, 0, 5, 6));
-            assert_false(loch_parameter_is_loaded(parameter)); /* row 3 is missing */
+            assert_false(lochi_parameter_is_loaded(parameter)); /* row 3 is missing */
             CHECK_OK(load_part(&b, parameter, host, 0, 2, 5));
-            assert_true(loch_parameter_is_loaded(parameter));
+            assert_true(lochi_parameter_is_loaded(parameter));
             if (spread != LOCH_SPREAD_PARTS) expect_on(&b, parameter, 0, host, 0, 0, 12);
             if (spread == LOCH_SPREAD_PARTS && axis == 0)
                 for (unsigned i = 0; i < b.count; i++)
@@ -267,17 +267,17 @@ static void parts_go_along_one_axis(void **state)
     CHECK_OK(load_part(&b, parameter, host, 0, 0, 2));
     CHECK_FAILS(load_part(&b, parameter, host, 1, 0, 2), INVALID);
     CHECK_OK(load_part(&b, parameter, host, -2, 2, 4)); /* the same axis, counted from the end */
-    assert_true(loch_parameter_is_loaded(parameter));
+    assert_true(lochi_parameter_is_loaded(parameter));
     CHECK_OK(load_part(&b, parameter, other, 1, 0, 4)); /* when all is there, any axis will do */
-    assert_true(loch_parameter_is_loaded(parameter));
+    assert_true(lochi_parameter_is_loaded(parameter));
     expect_on(&b, parameter, 1, other, 0, 0, 4);
     CHECK_OK(load_part(&b, parameter, host, 0, 1, 3));
-    assert_true(loch_parameter_is_loaded(parameter));
+    assert_true(lochi_parameter_is_loaded(parameter));
     loch_parameter_release(parameter);
     parameter = declare(&b, LOCH_F32, 4, 4, LOCH_SPREAD_COPIES, 0);
     CHECK_OK(load_part(&b, parameter, host, 0, 0, 2));
     CHECK_OK(load_part(&b, parameter, host, 1, 0, 4)); /* all of it, whatever the axis */
-    assert_true(loch_parameter_is_loaded(parameter));
+    assert_true(lochi_parameter_is_loaded(parameter));
     loch_parameter_release(parameter);
     loch_tensor_release(host);
     loch_tensor_release(other);
@@ -333,7 +333,7 @@ static void a_load_that_fails_takes_nothing(void **state)
     CHECK_OK(loch_sim_set_fault(b.devices[1], &fault)); /* the second seat's device */
     CHECK_FAILS(loch_context_load(b.context, parameter, host), DRIVER);
     CHECK_OK(loch_sim_set_fault(b.devices[1], NULL));
-    assert_false(loch_parameter_is_loaded(parameter));
+    assert_false(lochi_parameter_is_loaded(parameter));
     CHECK_FAILS(loch_parameter_acquire_tensor(parameter, LOCH_SEAT(0), &none), BUSY);
     assert_int_equal(bench_stats(&b).used_bytes, 0);
     for (unsigned i = 0; i < b.count; i++)
@@ -359,12 +359,12 @@ static void a_part_that_fails_is_missing(void **state)
     CHECK_OK(loch_sim_set_fault(b.devices[1], &fault));
     CHECK_FAILS(load_part(&b, parameter, other, 0, 4, 8), DRIVER);
     CHECK_OK(loch_sim_set_fault(b.devices[1], NULL));
-    assert_false(loch_parameter_is_loaded(parameter));
+    assert_false(lochi_parameter_is_loaded(parameter));
     assert_int_equal(bench_stats(&b).used_bytes, used);
     CHECK_OK(load_part(&b, parameter, host, 0, 4, 7));
-    assert_false(loch_parameter_is_loaded(parameter));
+    assert_false(lochi_parameter_is_loaded(parameter));
     CHECK_OK(load_part(&b, parameter, host, 0, 7, 8));
-    assert_true(loch_parameter_is_loaded(parameter));
+    assert_true(lochi_parameter_is_loaded(parameter));
     expect_on(&b, parameter, 1, host, 0, 0, 16);
     loch_parameter_release(parameter);
     loch_tensor_release(host);

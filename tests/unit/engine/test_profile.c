@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Measuring scopes: peaks inside, deltas, scopes that nest and cross, and reports. */
+#include "base/clock.h"
 #include "profile_fixture.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -275,7 +276,7 @@ static void reports_are_text_and_valid_json(void **state)
 {
     (void)state;
     fake_ns = 5000000;
-    loch_host_set_clock(fake_clock, NULL);
+    lochi_clock_set(fake_clock, NULL);
     loch_allocator *a = open_direct();
     void *x = take(a, 4096, 0);
     loch_profile *profile = begin(a, "step \"1\"\n\\ \xff");
@@ -302,7 +303,7 @@ static void reports_are_text_and_valid_json(void **state)
     assert_string_equal(text, "0 B in ");
     test_profile_print_json(&report, json, sizeof json);
     assert_true(json_is_valid(json));
-    loch_host_set_clock(NULL, NULL);
+    lochi_clock_set(NULL, NULL);
     loch_allocator_release(a);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools of streams: what comes back is handed out again when its work has ended, and not before. */
+#include "engine/stream_pool.h"
 #include "device/device.h"
 #include "sim_fixture.h"
 #include "sweep.h"
@@ -46,7 +47,7 @@ static void give(bench *b, loch_stream *stream)
 static loch_event *take_event(bench *b, loch_event_kind kind)
 {
     loch_event *event;
-    CHECK_OK(loch_stream_pool_acquire_event(b->pool, kind, &event));
+    CHECK_OK(lochi_stream_pool_acquire_event(b->pool, kind, &event));
     CHECK_OK(loch_event_query(event));
     return event;
 }
@@ -161,7 +162,7 @@ static void no_more_are_kept_than_said(void **state)
     for (int i = 0; i < 4; i++)
         give(&b, streams[i]);
     for (int i = 0; i < 2; i++)
-        loch_stream_pool_release_event(b.pool, events[i]);
+        lochi_stream_pool_release_event(b.pool, events[i]);
     const loch_stream_pool_info info = info_of(&b);
     assert_int_equal(info.streams_kept, 2); /* busy ones count */
     assert_int_equal(info.streams_out, 0);
@@ -186,7 +187,7 @@ static void streams_are_made_as_said(void **state)
     CHECK_OK(sim_busy(loch_stream_get_default(b.device), LONG));
     CHECK_OK(loch_event_record(event, stream)); /* behind the default stream's work */
     CHECK_STATUS(loch_event_query(event), LOCH_E_BUSY);
-    loch_stream_pool_release_event(b.pool, event);
+    lochi_stream_pool_release_event(b.pool, event);
     CHECK_OK(loch_device_sync(b.device));
     give(&b, stream);
     bench_close(&b);
@@ -214,12 +215,12 @@ static void captured_streams_stay_the_callers(void **state)
     give(&b, stream);
     give(&b, forked);
     /* A mark that went into a graph never passes: such an event is not handed out. */
-    loch_stream_pool_release_event(b.pool, event);
-    loch_stream_pool_release_event(b.pool, join);
+    lochi_stream_pool_release_event(b.pool, event);
+    lochi_stream_pool_release_event(b.pool, join);
     loch_event *fresh = take_event(&b, LOCH_EVENT_PLAIN);
     CHECK_OK(loch_event_record(fresh, stream));
     CHECK_OK(loch_event_sync(fresh));
-    loch_stream_pool_release_event(b.pool, fresh);
+    lochi_stream_pool_release_event(b.pool, fresh);
     bench_close(&b);
 }
 
@@ -284,7 +285,7 @@ static void pending_events_are_not_handed_out(void **state)
     CHECK_OK(sim_busy(stream, 2 * LONG));
     CHECK_OK(loch_event_record(events[1], stream));
     for (int i = 0; i < 2; i++)
-        loch_stream_pool_release_event(b.pool, events[i]);
+        lochi_stream_pool_release_event(b.pool, events[i]);
     loch_event *third = take_event(&b, LOCH_EVENT_PLAIN);
     assert_true(third != events[0] && third != events[1]);
     CHECK_OK(loch_sim_advance(b.device, 2 * LONG));
@@ -297,10 +298,10 @@ static void pending_events_are_not_handed_out(void **state)
     assert_int_equal(info.events_out, 3);
     assert_int_equal(info.events_kept, 0);
     for (int i = 0; i < 2; i++)
-        loch_stream_pool_release_event(b.pool, events[i]);
-    loch_stream_pool_release_event(b.pool, events[1]); /* twice: left alone */
-    loch_stream_pool_release_event(b.pool, third);
-    loch_stream_pool_release_event(b.pool, NULL);
+        lochi_stream_pool_release_event(b.pool, events[i]);
+    lochi_stream_pool_release_event(b.pool, events[1]); /* twice: left alone */
+    lochi_stream_pool_release_event(b.pool, third);
+    lochi_stream_pool_release_event(b.pool, NULL);
     assert_int_equal(info_of(&b).events_kept, 3);
     give(&b, stream);
     bench_close(&b);
@@ -318,13 +319,13 @@ static void events_behind_a_slow_one_are_found(void **state)
         events[i] = take_event(&b, LOCH_EVENT_PLAIN);
     for (int i = 0; i < 8; i++) {
         if (i < 7) CHECK_OK(loch_event_record(events[i], slow));
-        loch_stream_pool_release_event(b.pool, events[i]);
+        lochi_stream_pool_release_event(b.pool, events[i]);
     }
     loch_event *fresh = take_event(&b, LOCH_EVENT_PLAIN); /* after a few that have not passed a new one is cheaper */
     assert_int_equal(info_of(&b).events_made, 9);
     assert_ptr_equal(take_event(&b, LOCH_EVENT_PLAIN), events[7]); /* those asked before stand behind it */
-    loch_stream_pool_release_event(b.pool, events[7]);
-    loch_stream_pool_release_event(b.pool, fresh);
+    lochi_stream_pool_release_event(b.pool, events[7]);
+    lochi_stream_pool_release_event(b.pool, fresh);
     give(&b, slow);
     bench_close(&b);
 }
@@ -343,16 +344,16 @@ static void kinds_of_events_are_kept_apart(void **state)
     CHECK_OK(loch_stream_sync(stream));
     CHECK_OK(loch_event_elapsed(start, last, &ns));
     assert_true(ns >= LONG);
-    loch_stream_pool_release_event(b.pool, plain);
-    loch_stream_pool_release_event(b.pool, start);
+    lochi_stream_pool_release_event(b.pool, plain);
+    lochi_stream_pool_release_event(b.pool, start);
     assert_ptr_equal(take_event(&b, LOCH_EVENT_TIMED), start);
     CHECK_FAILS(loch_event_elapsed(start, last, &ns), INVALID); /* as if it were new: the old mark is forgotten */
     assert_ptr_equal(take_event(&b, LOCH_EVENT_PLAIN), plain);
-    CHECK_FAILS(loch_stream_pool_acquire_event(b.pool, (loch_event_kind)2, &event), INVALID);
+    CHECK_FAILS(lochi_stream_pool_acquire_event(b.pool, (loch_event_kind)2, &event), INVALID);
     assert_null(event);
-    loch_stream_pool_release_event(b.pool, plain);
-    loch_stream_pool_release_event(b.pool, start);
-    loch_stream_pool_release_event(b.pool, last);
+    lochi_stream_pool_release_event(b.pool, plain);
+    lochi_stream_pool_release_event(b.pool, start);
+    lochi_stream_pool_release_event(b.pool, last);
     assert_int_equal(info_of(&b).events_kept, 3);
     give(&b, stream);
     bench_close(&b);
@@ -380,7 +381,7 @@ static void wrong_calls_are_refused(void **state)
     CHECK_FAILS(loch_stream_pool_acquire(NULL, &stream), INVALID);
     assert_null(stream);
     CHECK_FAILS(loch_stream_pool_acquire(b.pool, NULL), INVALID);
-    CHECK_FAILS(loch_stream_pool_acquire_event(NULL, LOCH_EVENT_PLAIN, &event), INVALID);
+    CHECK_FAILS(lochi_stream_pool_acquire_event(NULL, LOCH_EVENT_PLAIN, &event), INVALID);
     assert_null(event);
     CHECK_FAILS(loch_stream_pool_release(NULL, NULL), INVALID);
     CHECK_OK(loch_stream_pool_release(b.pool, NULL));
@@ -404,11 +405,11 @@ static loch_status small_program(const void *user)
         loch_event *event = NULL;
         for (int s = 0; s < 2 && status == LOCH_OK; s++)
             status = loch_stream_pool_acquire(pool, &streams[s]);
-        if (status == LOCH_OK) status = loch_stream_pool_acquire_event(pool, LOCH_EVENT_PLAIN, &event);
+        if (status == LOCH_OK) status = lochi_stream_pool_acquire_event(pool, LOCH_EVENT_PLAIN, &event);
         if (status == LOCH_OK) status = sim_busy(streams[0], LONG);
         if (status == LOCH_OK) status = loch_event_record(event, streams[0]);
         const loch_error failure = *loch_error_get();
-        loch_stream_pool_release_event(pool, event);
+        lochi_stream_pool_release_event(pool, event);
         for (int s = 0; s < 2; s++) {
             given = loch_stream_pool_release(pool, streams[s]);
             if (given != LOCH_OK) loch_stream_close(streams[s]);
@@ -419,7 +420,7 @@ static loch_status small_program(const void *user)
     }
     loch_stream_pool_destroy(pool);
     const loch_error failure = *loch_error_get();
-    (void)!loch_device_sync(program_device); /* what is queued takes memory of the device's */
+    LOCH_IGNORE(loch_device_sync(program_device)); /* what is queued takes memory of the device's */
     if (status != LOCH_OK) loch_error_set(failure.status, NULL, 0, "%s", failure.sentence);
     return status;
 }

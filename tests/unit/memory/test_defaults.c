@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The devices' default allocators: what serves which attributes, how options shape them, and what replaces them. */
+#include "memory/allocator_state.h"
 #include "registry_fixture.h"
 
 /* --- the devices' defaults --- */
@@ -146,7 +147,7 @@ static void options_shape_the_defaults(void **state)
     CHECK_FAILS(loch_option_set("default_allocator", "heap"), INVALID);
     CHECK_OK(loch_option_set("default_allocator", "direct"));
     found = get(device, own);
-    assert_string_equal(loch_allocator_get_kind(found), "direct");
+    assert_string_equal(found->ops.kind, "direct");
     CHECK_FAILS(loch_pool_get_info(found, &info), INVALID);
     void *block;
     CHECK_OK(loch_alloc(found, 16 * TEST_MIB, &block)); /* the pool's limit is the pool's */
@@ -205,7 +206,7 @@ static void defaults_can_be_replaced(void **state)
     assert_ptr_equal(found, mine);
     loch_allocator_release(found);
     found = get(device, pinned); /* which it does not serve */
-    assert_string_equal(loch_allocator_get_kind(found), "pool");
+    assert_string_equal(found->ops.kind, "pool");
     loch_allocator_release(found);
     CHECK_OK(loch_alloc(mine, 100, &new_block));
     CHECK_OK(loch_device_set_allocator(device, NULL));

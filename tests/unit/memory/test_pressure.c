@@ -4,6 +4,7 @@
 #include "pool_fixture.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -344,6 +345,159 @@ static void what_fails_in_a_function_is_not_the_request(void **state)
     pool_end_sim(pool, device);
 }
 
+/* --- functions and other threads --- */
+
+/* Another thread that uses a pool all the time. With `slot`, it keeps a block there. */
+typedef struct busy {
+    loch_allocator *allocator;
+    _Atomic(void *) *slot;
+    atomic_bool is_over;
+    atomic_uint turns;
+} busy;
+
+static void *busy_run(void *user)
+{
+    busy *it = user;
+    while (!atomic_load(&it->is_over)) {
+        void *block;
+        if (it->slot && atomic_load(it->slot)) {
+            sched_yield();
+            continue;
+        }
+        LOCH_CHECK(loch_alloc(it->allocator, MIB, &block));
+        if (it->slot)
+            atomic_store(it->slot, block);
+        else
+            LOCH_CHECK(loch_free(it->allocator, block));
+        atomic_fetch_add(&it->turns, 1);
+    }
+    return NULL;
+}
+
+static pthread_t busy_begin(busy *it)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, busy_run, it), 0);
+    while (!atomic_load(&it->turns))
+        sched_yield();
+    return thread;
+}
+
+static void busy_end(busy *it, pthread_t thread)
+{
+    atomic_store(&it->is_over, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* Lies while another thread frees blocks of the pool. Waits for a free, as a cache does that frees on a thread of its
+ * own. */
+static size_t lie_among_frees(loch_allocator *allocator, size_t bytes, void *user)
+{
+    busy *it = user;
+    const uint64_t start_ns = loch_host_now_ns();
+    (void)allocator;
+    const unsigned turns = atomic_load(&it->turns);
+    while (atomic_load(&it->turns) < turns + 2 && loch_host_now_ns() - start_ns < 1000000000)
+        sched_yield();
+    return bytes;
+}
+
+static void a_function_that_lies_in_a_busy_pool_does_not_hold_the_request(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:8GiB");
+    loch_allocator *pool = pool_of(device, "server", 16 * MIB);
+    busy other = {.allocator = pool};
+    void *held = pool_alloc(pool, 12 * MIB), *block;
+    const pthread_t thread = busy_begin(&other);
+    CHECK_OK(loch_allocator_add_pressure(pool, lie_among_frees, &other));
+    CHECK_FAILS(loch_alloc(pool, 8 * MIB, &block), LIMIT);
+    assert_true(loch_error_get()->attempts < 1000);
+    CHECK_OK(loch_allocator_remove_pressure(pool, lie_among_frees, &other));
+    busy_end(&other, thread);
+    CHECK_OK(loch_free(pool, held));
+    pool_end_sim(pool, device);
+}
+
+/* Frees the block that another thread keeps, and that takes one again. */
+static size_t evict_for_another(loch_allocator *allocator, size_t bytes, void *user)
+{
+    busy *it = user;
+    void *block = NULL;
+    (void)allocator, (void)bytes;
+    while (!block)
+        block = atomic_exchange(it->slot, NULL);
+    LOCH_CHECK(loch_free(it->allocator, block));
+    return MIB;
+}
+
+static void a_deadline_holds_while_others_take_what_functions_free(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:8GiB"), *host = sim_open("cpu");
+    loch_allocator *pool = pool_of(device, "server", 16 * MIB), *elsewhere = pool_of(host, "elsewhere", 0);
+    loch_allocator *const from[] = {pool, elsewhere};
+    void *held = pool_alloc(pool, 12 * MIB), *block;
+    for (size_t i = 0; i < 2; i++) {
+        _Atomic(void *) slot = NULL;
+        busy other = {.allocator = from[i], .slot = &slot};
+        const loch_request request = {.size = sizeof request, .bytes = 8 * MIB, .timeout_ns = 50000000};
+        const pthread_t thread = busy_begin(&other);
+        CHECK_OK(loch_allocator_add_pressure(pool, evict_for_another, &other));
+        const uint64_t start_ns = loch_host_now_ns();
+        CHECK_FAILS(loch_allocator_alloc(pool, &request, &block), LIMIT);
+        const uint64_t waited_ns = loch_host_now_ns() - start_ns;
+        assert_true(waited_ns >= request.timeout_ns && waited_ns < 20000000000u);
+        CHECK_OK(loch_allocator_remove_pressure(pool, evict_for_another, &other));
+        busy_end(&other, thread);
+        CHECK_OK(loch_free(from[i], atomic_load(&slot)));
+    }
+    CHECK_OK(loch_free(pool, held));
+    pool_end(elsewhere, host);
+    pool_end_sim(pool, device);
+}
+
+/* Frees a block, and takes it again at the next call. */
+typedef struct turner {
+    loch_allocator *allocator;
+    void *block;
+    unsigned calls;
+} turner;
+
+static size_t free_and_take(loch_allocator *allocator, size_t bytes, void *user)
+{
+    turner *it = user;
+    (void)allocator;
+    it->calls++;
+    if (it->block) {
+        LOCH_CHECK(loch_free(it->allocator, it->block));
+        it->block = NULL;
+    } else {
+        it->block = pool_alloc(it->allocator, MIB);
+    }
+    return bytes;
+}
+
+static void a_function_that_takes_again_what_it_frees_ends(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:8GiB"), *host = sim_open("cpu");
+    loch_allocator *pool = pool_of(device, "server", 16 * MIB);
+    turner it = {.allocator = pool_of(host, "elsewhere", 0)};
+    void *held = pool_alloc(pool, 16 * MIB), *block;
+    it.block = pool_alloc(it.allocator, MIB);
+    CHECK_OK(loch_allocator_add_pressure(pool, free_and_take, &it));
+    CHECK_FAILS(loch_alloc(pool, MIB, &block), LIMIT);
+    assert_int_equal(loch_error_get()->attempts, it.calls + 1);
+    CHECK_OK(loch_allocator_remove_pressure(pool, free_and_take, &it));
+    CHECK_OK(loch_free(it.allocator, it.block));
+    CHECK_OK(loch_free(pool, held));
+    pool_end(it.allocator, host);
+    pool_end_sim(pool, device);
+}
+
+/* --- functions of parents --- */
+
 /* Grandparent, parent and child: the nearest is asked first, and nothing above the pool that is full. */
 static void parents_are_asked_for_children(void **state)
 {
@@ -527,6 +681,9 @@ int main(void)
         POOL_TEST(a_function_may_remove_itself),
         POOL_TEST(a_function_knows_how_long_the_request_may_wait),
         POOL_TEST(what_fails_in_a_function_is_not_the_request),
+        POOL_TEST(a_function_that_lies_in_a_busy_pool_does_not_hold_the_request),
+        POOL_TEST(a_deadline_holds_while_others_take_what_functions_free),
+        POOL_TEST(a_function_that_takes_again_what_it_frees_ends),
         POOL_TEST(parents_are_asked_for_children),
         POOL_TEST(the_record_names_whose_limit_it_is),
         POOL_TEST(a_wrapper_that_forwards_retries_at_one_level),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Sessions, by handle and by thread: what belongs to them over every kind of allocator, what does not, and what becomes
  * of blocks that are freed, moved, promoted or resized; figures, and order on streams. */
+#include "memory/allocator_state.h"
 #include "session_fixture.h"
 
 #define BLOCKS 40
@@ -39,7 +40,7 @@ static void run_by_handle(subject *it)
     void *outside = get(it->allocator, 5000);
     loch_session *session = begin(it->allocator);
     loch_allocator *own = loch_session_get_allocator(session);
-    assert_string_equal(loch_allocator_get_kind(own), "session");
+    assert_string_equal(own->ops.kind, "session");
     assert_string_equal(loch_allocator_get_name(own), "request");
     assert_ptr_equal(loch_allocator_get_wrapped(own), it->allocator);
     assert_int_equal(loch_allocator_get_traits(own), loch_allocator_get_traits(it->allocator));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Figures: sums by each one's rule, fragmentation, percentiles, text and JSON from one list. */
+#include "base/clock.h"
 #include "json_check.h"
 #include "test.h"
 
@@ -156,7 +157,7 @@ static void measurements_begin_when_switched_on(void **state)
     CHECK_FAILS(loch_allocator_get_measurements(allocator, &seen), UNSUPPORTED);
     CHECK_OK(loch_alloc(allocator, 1 << 20, &blocks[0]));
     CHECK_OK(loch_free(allocator, blocks[0]));
-    loch_host_set_clock(stepping_clock, NULL);
+    lochi_clock_set(stepping_clock, NULL);
     CHECK_OK(loch_allocator_measure(allocator, LOCH_MEASURE_ON));
     for (size_t i = 0; i < 8; i++)
         CHECK_OK(loch_alloc(allocator, (size_t)1 << i, &blocks[i]));
@@ -174,7 +175,7 @@ static void measurements_begin_when_switched_on(void **state)
         CHECK_OK(loch_free(allocator, blocks[i]));
     CHECK_OK(loch_allocator_get_measurements(allocator, &seen));
     assert_int_equal(seen.free_ns.count, 0); /* switching sets to zero */
-    loch_host_set_clock(NULL, NULL);
+    lochi_clock_set(NULL, NULL);
     loch_allocator_release(allocator);
     loch_device_release(device);
 }

@@ -103,7 +103,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_planned_record(loch_planned *planned);
 LOCH_API LOCH_MUST_USE loch_status loch_planned_alloc(loch_planned *planned, const loch_request *request, void **out);
 
 /** Frees a block of a planned pool, ordered on the stream of its allocation. Short way for blocks of
- *  loch_planned_alloc; otherwise like loch_allocator_free. NULL succeeds. */
+ *  loch_planned_alloc; otherwise like loch_free. NULL succeeds. */
 LOCH_API LOCH_MUST_USE loch_status loch_planned_free(loch_planned *planned, void *address);
 
 /** Figures of a planned pool. */

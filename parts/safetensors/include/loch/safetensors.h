@@ -70,9 +70,6 @@ typedef struct loch_safetensors_info {
     uint64_t offset;      /**< place of the first element in that file, in bytes */
 } loch_safetensors_info;
 
-/** Returns the number of tensors. NULL returns 0. */
-LOCH_API size_t loch_safetensors_count(const loch_safetensors *file);
-
 /** Finds a tensor by its name. Set `out->size` before the call. E_NOT_FOUND: there is no tensor of that name. */
 LOCH_API LOCH_MUST_USE loch_status loch_safetensors_find(const loch_safetensors *file, const char *name,
                                                          loch_safetensors_info *out);

@@ -178,6 +178,20 @@ lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes)
     return full;
 }
 
+size_t lochi_family_count_lack(const lochi_pool *pool, const lochi_pool *above, size_t bytes)
+{
+    size_t needed = lochi_pool_round(pool, bytes);
+    lochi_lock_take(&family_lock);
+    for (; pool && pool != above; pool = family_counter(pool)) {
+        const size_t spare = family_spare(pool);
+        needed = needed > spare ? needed - spare : 0;
+    }
+    const size_t limit = family_limit(above), held = above->family.sums[POOL_HELD];
+    lochi_lock_drop(&family_lock);
+    if (limit >= held) return needed > limit - held ? needed - (limit - held) : 0;
+    return needed + (held - limit);
+}
+
 const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held)
 {
     lochi_lock_assert_held(&pool->lock);

@@ -21,6 +21,8 @@ const lochi_pool *lochi_family_find_ceiling(const lochi_pool *pool, size_t bytes
 /* Finds the topmost pool, `pool` included, whose limit does not leave `bytes` more for `pool`. Returns NULL if all
  * leave enough. */
 lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes);
+/* Returns how many bytes lack for `bytes` more in `pool`, up to the limit of `above`, in which its memory counts. */
+size_t lochi_family_count_lack(const lochi_pool *pool, const lochi_pool *above, size_t bytes);
 /* Finds the nearest pool, `pool` included, whose limit refuses `bytes` more for `pool`. Sets that limit and the bytes
  * counted in it. SIZE_MAX: it has none, and no minimum is promised in it, so the device is full. */
 const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held);

@@ -134,15 +134,11 @@ static void report_write_tags(lochi_pool *pool, lochi_text *out)
 static void report_write_family(const lochi_pool *pool, lochi_text *out)
 {
     const lochi_pool *parent = pool->family.parent;
-    size_t bytes;
-    const size_t children = lochi_family_count(pool, &bytes);
     if (parent && pool->range)
         lochi_text_write(out, "  a range of \"%s\"\n", loch_allocator_get_name(parent->allocator));
     else if (parent)
         lochi_text_write(out, "  a quota of \"%s\", minimum %s\n", loch_allocator_get_name(parent->allocator),
                          LOCHI_SIZE(pool->family.minimum));
-    if (children)
-        lochi_text_write(out, "  children: %zu, with %s in the limit of this pool\n", children, LOCHI_SIZE(bytes));
 }
 
 loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size_t *length)
@@ -156,11 +152,16 @@ loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size
     lochi_pool_try_obey(self, true);
     lochi_pool_read_info(self, &info);
     const size_t idle = lochi_pool_count_idle(self, false);
+    size_t for_children;
+    const size_t children = lochi_family_count(self, &for_children);
     lochi_pool_drop_locks(self);
     lochi_text_write(&out, "pool \"%s\" on %s\n", loch_allocator_get_name(pool), self->device->name);
-    lochi_text_write(&out, "  held from the device: %s in %zu handles, peak %s, limit %s\n",
-                     LOCHI_SIZE(info.reserved_bytes), info.handles, LOCHI_SIZE(info.peak_reserved_bytes),
-                     info.limit_bytes ? LOCHI_SIZE(info.limit_bytes) : "none");
+    lochi_text_write(&out, "  held from the device: %s in %zu handles, peak %s, ", LOCHI_SIZE(info.reserved_bytes),
+                     info.handles, LOCHI_SIZE(info.peak_reserved_bytes));
+    if (children) /* what they hold or are promised counts in the limit */
+        lochi_text_write(&out, "and %s for %zu %s, ", LOCHI_SIZE(for_children), children,
+                         children == 1 ? "child" : "children");
+    lochi_text_write(&out, "limit %s\n", info.limit_bytes ? LOCHI_SIZE(info.limit_bytes) : "none");
     lochi_text_write(&out, "  in blocks: %s\n", LOCHI_SIZE(info.used_bytes));
     lochi_text_write(&out, "  free: %s, largest piece %s, in whole handles %s\n", LOCHI_SIZE(info.free_bytes),
                      LOCHI_SIZE(info.largest_free_bytes), LOCHI_SIZE(idle));

@@ -138,6 +138,19 @@ alloc_hand_out(lochi_pool *pool, pool_cache *cache, pool_block *block, const loc
     return LOCH_OK;
 }
 
+/* Checks a request above all that the pool holds, before anything is done for it: it may be one that can never be
+ * served. POOL_NEEDS_SEGMENT: the source has to serve it, or knows that it never can. */
+static LOCHI_RARE loch_status alloc_check_beyond(lochi_pool *pool, size_t bytes, size_t alignment)
+{
+    LOCH_TRY_RETURN(lochi_pool_check_ceiling(pool, bytes));
+    if (!pool->options.source || pool->source.dry != LOCH_OK) return LOCH_OK;
+    const loch_error saved = lochi_error_save();
+    if (lochi_pool_check_limit(pool, lochi_pool_size_segment(pool, bytes, alignment).needed) == LOCH_OK)
+        return POOL_NEEDS_SEGMENT;
+    lochi_error_restore(&saved);
+    return LOCH_OK;
+}
+
 static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *lane, const loch_request *request,
                                void **out)
 {
@@ -147,8 +160,7 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
     if (cache && alignment == POOL_UNIT) block = lochi_pool_cache_take_block(cache, bytes);
     loch_status status = LOCH_OK;
     if (!block) {
-        /* A request above all that the pool holds may be one that can never be served: it changes nothing. */
-        if (LOCHI_UNLIKELY(bytes > pool->reserved)) LOCH_TRY_RETURN(lochi_pool_check_ceiling(pool, bytes));
+        if (LOCHI_UNLIKELY(bytes > pool->reserved)) LOCH_TRY_RETURN(alloc_check_beyond(pool, bytes, alignment));
         pool_cache *flushed = bytes > POOL_NEST_MAX ? cache : NULL;
         if (flushed) lochi_pool_flush_last(pool, flushed); /* merged before the request is cut from a larger block */
         const pool_want want = {bytes, alignment, lane, 1, 0};
@@ -173,7 +185,7 @@ static __attribute__((noinline)) loch_status alloc_make_slab(lochi_pool *pool, p
 {
     loch_status status;
     const size_t bytes = pool->slab_bytes[class];
-    if (bytes > pool->reserved) LOCH_TRY_RETURN(lochi_pool_check_ceiling(pool, bytes)); /* as in alloc_large */
+    if (bytes > pool->reserved) LOCH_TRY_RETURN(alloc_check_beyond(pool, bytes, POOL_PAGE));
     pool_slab *slab = lochi_pool_slab_take_record(pool, class);
     if (!slab) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a slab");
     const pool_want want = {bytes, lochi_pool_slab_alignment(pool, class), lane, bytes, 0};
@@ -335,12 +347,14 @@ static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, lo
     const bool is_forbidden =
         status == LOCH_E_MOVING_FORBIDDEN; /* moves would make room, and so would memory of other pools */
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || is_forbidden;
+    const size_t bytes = lochi_request_round(request);
+    const size_t slack = request->alignment > pool->step_bytes && !pool->policy.is_virtual ? request->alignment : 0;
     size_t gone = 0;
-    if (lochi_error_is_final(status)) return 0;
+    if (lochi_error_is_final(status) || lochi_pool_is_modest()) return 0;
     if (status == LOCH_E_LIMIT || is_forbidden || (status == LOCH_E_DEVICE_MEMORY && pool->is_related))
-        gone = lochi_pool_ask_family(pool, lochi_request_round(request) + request->alignment, false);
+        gone = lochi_pool_ask_family(pool, bytes + slack, false);
     if (is_short && !pool->range && !alloc_has_asked(pool, request))
-        gone += lochi_pool_ask_siblings(pool, lochi_request_round(request), status);
+        gone += lochi_pool_ask_siblings(pool, bytes, status);
     return gone;
 }
 
@@ -397,14 +411,13 @@ static loch_status alloc_fetch(lochi_pool *pool, const loch_request *request, bo
 static void alloc_fetch_back(lochi_pool *pool, const loch_request *request, const alloc_dry *dry)
 {
     const loch_error saved = lochi_error_save();
-    loch_status status = LOCH_OK;
-    for (size_t i = 0; i < dry->given_count && status == LOCH_OK; i++) {
+    for (size_t i = 0; i < dry->given_count; i++) {
         const pool_segment_size size = {
-            .needed = dry->given[i], .wished = dry->given[i], .alignment = pool->cell_bytes};
+            .needed = dry->given[i], .wished = dry->given[i], .alignment = pool->cell_bytes, .is_modest = true};
         lochi_lock_take(&pool->lock);
         pool->source.fetches++;
         lochi_lock_drop(&pool->lock);
-        status = alloc_fetch_segment(pool, &size, request->stream, LOCH_ALLOC_NO_RETRY);
+        (void)alloc_fetch_segment(pool, &size, request->stream, LOCH_ALLOC_NO_RETRY);
     }
     lochi_error_restore(&saved);
 }

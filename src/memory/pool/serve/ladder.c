@@ -237,7 +237,7 @@ static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_s
     lochi_pool_empty_caches(pool);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
         lochi_pool_slab_trim(pool, lane);
-    lochi_pool_join_lanes(pool);
+    lochi_pool_join_all(pool);
     pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
     return block;
@@ -265,7 +265,7 @@ static size_t ladder_make_way(lochi_pool *pool, const pool_want *want, pool_give
 static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     lochi_pool_drop_faded(pool, 0);
-    lochi_pool_join_lanes(pool);
+    lochi_pool_join_all(pool);
     pool_block *block =
         lochi_pool_fit(pool, want->lane, want, status); /* neighbours of several streams may have passed */
     if (!block && *status == LOCH_OK) block = ladder_borrow(pool, want, status);
@@ -344,6 +344,15 @@ static pool_block *ladder_begin(lochi_pool *pool, const pool_want *want, loch_st
     return *status == LOCH_OK ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
 }
 
+/* Refuses a request that is larger than a limit or the device, although the pool holds more than that: the limit was
+ * lowered, or the host has overcommitted its memory. */
+static loch_status ladder_check(const lochi_pool *pool, const pool_want *want)
+{
+    const bool is_above = pool->limit && want->bytes > pool->limit;
+    if (LOCHI_LIKELY(!is_above && (!pool->room.total || want->bytes <= pool->room.total))) return LOCH_OK;
+    return lochi_pool_check_ceiling(pool, want->bytes);
+}
+
 pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, pool_height height, loch_status *status)
 {
     static ladder_step *const first[] = {ladder_look_at_events, ladder_take_from_threads, ladder_join_lanes,
@@ -351,6 +360,7 @@ pool_block *lochi_pool_climb(lochi_pool *pool, const pool_want *want, pool_heigh
     static ladder_step *const after[] = {ladder_scrape,       ladder_remake, ladder_wait_on_device,
                                          ladder_wait_on_host, ladder_remake, ladder_compact};
     pool_block *block = ladder_begin(pool, want, status);
+    if (!block && *status == LOCH_OK) *status = ladder_check(pool, want);
     if (block || *status != LOCH_OK) return block;
     for (size_t i = 0; !block && *status == LOCH_OK && i < sizeof first / sizeof *first; i++)
         block = first[i](pool, want, status);

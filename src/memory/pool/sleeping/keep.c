@@ -216,7 +216,7 @@ void lochi_keep_close(pool_keep *keep)
     const loch_error saved = lochi_error_save();
     for (size_t i = 0; i < keep->pieces_count; i++)
         if ((keep->is_wiped && loch_fill(keep->pieces[i].address, keep->pieces[i].bytes, "", 1) != LOCH_OK) ||
-            loch_allocator_free(keep->allocator, keep->pieces[i].address) != LOCH_OK)
+            loch_free(keep->allocator, keep->pieces[i].address) != LOCH_OK)
             LOCHI_LOG(ERROR, "%s of host memory with saved contents are lost: %s", LOCHI_SIZE(keep->pieces[i].bytes),
                       loch_error_get()->sentence);
     lochi_free(keep->pieces);
@@ -285,7 +285,7 @@ void lochi_stage_close(pool_stage *stage)
     for (int i = 0; i < 2; i++)
         loch_event_destroy(stage->events[i]);
     if ((stage->memory && stage->is_wiped && loch_fill(stage->memory, 2 * POOL_STAGE_HALF, "", 1) != LOCH_OK) ||
-        (stage->memory && loch_allocator_free(stage->allocator, stage->memory) != LOCH_OK))
+        (stage->memory && loch_free(stage->allocator, stage->memory) != LOCH_OK))
         LOCHI_LOG(ERROR, "the pinned memory of a stage is lost: %s", loch_error_get()->sentence);
     loch_allocator_release(stage->allocator);
     *stage = (pool_stage){0};

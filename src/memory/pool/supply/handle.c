@@ -10,6 +10,7 @@
 #include "kit/text.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "device/virtual.h"
 #include "memory/pool/heap/heap.h"
 #include "memory/pool/limits/limits.h"
 #include "memory/pool/state/state.h"
@@ -355,7 +356,7 @@ static loch_status handle_transfer(lochi_pool *pool, pool_handle *handle, pool_b
     if (loch_device_can(pool->device, LOCH_CAN_REMAP)) {
         lochi_pool_show(pool, handle->at, handle->bytes);
         lochi_pool_go_outside(pool);
-        status = loch_virtual_remap((void *)handle->at, (void *)target->start);
+        status = lochi_virtual_remap((void *)handle->at, (void *)target->start);
         lochi_pool_come_back(pool);
         if (status != LOCH_OK) return status;
     } else {

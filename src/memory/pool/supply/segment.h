@@ -9,6 +9,7 @@
 typedef struct pool_segment_size {
     size_t needed, wished; /* at least; better */
     size_t alignment;
+    bool is_modest; /* takes nothing from other pools for it */
 } pool_segment_size;
 
 /* Makes the memory of a segment one free block of a lane at an epoch. `segment` has its memory, which is counted in the

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/heap.h"
 #include "base/logging.h"
+#include "base/room.h"
 #include "kit/text.h"
 #include "memory/live/live.h"
 #include "memory/pool/supply/handle.h"
@@ -28,6 +29,26 @@ static loch_status source_alloc(lochi_pool *pool, const loch_request *request, v
     lochi_live_show();
     lochi_session_unhush(&frame);
     return status;
+}
+
+/* A segment that a thread is fetching, on its stack. */
+typedef struct pool_fetch {
+    const lochi_pool *pool;
+    bool is_modest;
+    const struct pool_fetch *outer;
+} pool_fetch;
+
+bool lochi_pool_is_fetching(const lochi_pool *pool)
+{
+    const pool_fetch *fetch = lochi_room_own ? lochi_room_own->fetch : NULL;
+    while (fetch && fetch->pool != pool)
+        fetch = fetch->outer;
+    return fetch != NULL;
+}
+
+bool lochi_pool_is_modest(void)
+{
+    return lochi_room_own && lochi_room_own->fetch && lochi_room_own->fetch->is_modest;
 }
 
 /* --- giving back --- */
@@ -51,7 +72,7 @@ static pool_handle *source_give(pool_handle *segments, pool_handle *refused, boo
     while (segments) {
         pool_handle *segment = segments;
         segments = segment->next;
-        const loch_status status = loch_allocator_free(segment->source, segment->raw);
+        const loch_status status = loch_free(segment->source, segment->raw);
         if (!lochi_is_freed(status)) {
             if (is_told)
                 LOCHI_LOG(ERROR, "allocator \"%s\" does not take a segment of %s back: %s",
@@ -181,11 +202,18 @@ static loch_status source_fetch(lochi_pool *pool, size_t bytes, size_t alignment
 loch_status lochi_pool_fetch_segment(lochi_pool *pool, const pool_segment_size *size, loch_stream *stream,
                                      uint32_t flags, pool_handle **out)
 {
+    lochi_room *room = lochi_room_get();
+    pool_fetch fetch = {.pool = pool, .is_modest = true, .outer = room ? room->fetch : NULL};
+    loch_status status = LOCH_E_DEVICE_MEMORY;
     const loch_error saved = lochi_error_save();
-    if (size->wished > size->needed) {
-        const uint32_t once = flags | LOCH_ALLOC_NO_RETRY;
-        if (source_fetch(pool, size->wished, size->alignment, stream, once, out) == LOCH_OK) return LOCH_OK;
+    if (room) room->fetch = &fetch;
+    if (size->wished > size->needed)
+        status = source_fetch(pool, size->wished, size->alignment, stream, flags | LOCH_ALLOC_NO_RETRY, out);
+    if (status != LOCH_OK) {
+        fetch.is_modest = size->is_modest;
         lochi_error_restore(&saved);
+        status = source_fetch(pool, size->needed, size->alignment, stream, flags, out);
     }
-    return source_fetch(pool, size->needed, size->alignment, stream, flags, out);
+    if (room) room->fetch = fetch.outer;
+    return status;
 }

@@ -9,6 +9,11 @@
  * the result to lochi_pool_enter_fetched or to lochi_pool_refund_segment. */
 loch_status lochi_pool_fetch_segment(lochi_pool *pool, const pool_segment_size *size, loch_stream *stream,
                                      uint32_t flags, pool_handle **out);
+/* Tells whether the calling thread is fetching a segment for a pool. */
+bool lochi_pool_is_fetching(const lochi_pool *pool);
+/* Tells whether the calling thread is fetching a segment that a request can do without: one that is larger than needed,
+ * or one that it gave back in vain. No other pool gives memory back for that. */
+bool lochi_pool_is_modest(void);
 /* Makes the memory of a segment free in the order of a stream. Both locks are held. E_LIMIT: another thread has reached
  * the limit meanwhile. */
 loch_status lochi_pool_enter_fetched(lochi_pool *pool, pool_handle *segment, loch_stream *stream);

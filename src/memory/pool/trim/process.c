@@ -156,18 +156,30 @@ bool lochi_pool_has_frees(void)
 
 /* --- asking others for memory --- */
 
-/* Whose memory is short: the pools of this device and kind can help, without `asker`. */
+/* Whose memory is short: the pools of this device and kind can help, without `asker`. Or whose limit is reached: the
+ * pools can help whose memory counts in it. */
 typedef struct process_need {
     const lochi_pool *asker; /* NULL: no pool */
     const loch_device *device;
     loch_memory_kind kind;
+    const lochi_pool *full; /* NULL: the device is short */
 } process_need;
 
-/* Tells whether a pool can give memory back. One whose driver call the thread is inside of cannot. */
+/* Tells whether a pool can give memory back. One whose driver call the thread is inside of cannot. One for which the
+ * thread fetches a segment gives back by itself what it has, and gets it again if the request fails. */
 static bool process_can_help(const process_need *need, const lochi_pool *other)
 {
-    return other != need->asker && other->device == need->device && other->kind == need->kind && !other->range &&
-           !lochi_lock_is_mine(&other->supply);
+    if (other == need->asker || other->range || lochi_lock_is_mine(&other->supply)) return false;
+    if (lochi_pool_is_fetching(other)) return false;
+    if (need->full) return lochi_family_is_below(other, need->full);
+    return other->device == need->device && other->kind == need->kind;
+}
+
+/* Returns the part of `bytes` that a pool can give back: its minimum stays, if a limit is reached. */
+static size_t process_cap_gain(const process_need *need, const lochi_pool *other, size_t bytes)
+{
+    const size_t keep = need->full ? lochi_family_get_keep(other) : 0;
+    return bytes > keep ? bytes - keep : 0;
 }
 
 /* Returns the bytes of other pools that may be free: at most so many can be given back. */
@@ -178,7 +190,7 @@ static size_t process_count_spare(const process_need *need)
     for (lochi_pool *other = process_pools; other; other = other->next_pool) {
         if (!process_can_help(need, other)) continue;
         lochi_lock_take(&other->lock);
-        spare += lochi_pool_count_spare(other);
+        spare += process_cap_gain(need, other, lochi_pool_count_spare(other));
         lochi_lock_drop(&other->lock);
     }
     return spare;
@@ -194,7 +206,7 @@ static size_t process_count_idle(const process_need *need, pool_handle **returne
         if (!process_can_help(need, other)) continue;
         lochi_pool_take_locks(other);
         lochi_pool_gather(other);
-        idle += lochi_pool_count_idle(other, false) + other->waiting_bytes;
+        idle += process_cap_gain(need, other, lochi_pool_count_idle(other, false) + other->waiting_bytes);
         process_drop_locks(other, returned);
     }
     return idle;
@@ -243,15 +255,33 @@ size_t lochi_pool_ask_siblings(lochi_pool *pool, size_t bytes, loch_status why)
     return process_ask(&need, bytes, room == SIZE_MAX ? SIZE_MAX : room + own);
 }
 
+/* Tells whether the other pools of a family can give back what a pool lacks for `bytes`, at every limit on its path. */
+static bool process_is_family_enough(process_need need, lochi_pool *pool, size_t bytes, pool_handle **returned)
+{
+    size_t own = 0;
+    if (need.asker) {
+        lochi_lock_take(&pool->lock);
+        own = lochi_pool_count_spare(pool);
+        lochi_lock_drop(&pool->lock);
+    }
+    for (need.full = pool; need.full; need.full = lochi_pool_get_parent(need.full)) {
+        const size_t lack = lochi_family_count_lack(pool, need.full, bytes);
+        if (lack <= own) continue;
+        if (process_count_spare(&need) < lack - own || process_count_idle(&need, returned) < lack - own) return false;
+    }
+    return true;
+}
+
 size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
 {
     size_t gone = 0;
     pool_handle *returned = NULL;
-    const lochi_pool *full = lochi_family_find_full(pool, bytes);
-    if (!full) return 0;
+    const process_need need = {.asker = is_asked ? NULL : pool, .full = lochi_family_find_full(pool, bytes)};
+    if (!need.full || lochi_lock_is_mine(&process_lock)) return 0; /* as in process_ask */
     lochi_lock_take(&process_lock);
-    for (lochi_pool *other = process_pools; other; other = other->next_pool) {
-        if ((other == pool && !is_asked) || !lochi_family_is_below(other, full)) continue;
+    const bool is_enough = !bytes || process_is_family_enough(need, pool, bytes, &returned);
+    for (lochi_pool *other = is_enough ? process_pools : NULL; other; other = other->next_pool) {
+        if (!process_can_help(&need, other)) continue;
         lochi_pool_take_locks(other);
         gone += lochi_pool_trim(other, lochi_family_get_keep(other));
         process_drop_locks(other, &returned);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A process whose mremap was replaced: pages of the CPU still go where they have to. */
+#include "device/virtual.h"
 #include "test.h"
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -64,7 +65,7 @@ static void handles_keep_their_contents(void **state)
     CHECK_OK(loch_virtual_unmap(first));
     CHECK_OK(loch_virtual_map(second, handle, NULL, 0));
     assert_int_equal(test_pattern_differs(second, 2 * TEST_MIB, 1), 2 * TEST_MIB);
-    if (loch_virtual_remap(second, first) != LOCH_OK) first = second; /* a kernel that cannot move pages copies them */
+    if (lochi_virtual_remap(second, first) != LOCH_OK) first = second; /* a kernel that cannot move pages copies them */
     assert_int_equal(test_pattern_differs(first, 2 * TEST_MIB, 1), 2 * TEST_MIB);
     CHECK_OK(loch_virtual_unmap(first));
     loch_handle_destroy(handle);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Timelines: where spans lie on the device when a thread is interrupted while it begins one, and names of every
  * kind in a trace, and a link as the place of one. */
+#include "base/clock.h"
 #include "json_check.h"
 #include "timeline_fixture.h"
 #include <sys/stat.h>
@@ -34,7 +35,7 @@ static void a_thread_that_is_interrupted_displaces_no_span(void **state)
         loch_stream *stream = sim_stream(device, LOCH_STREAM_INDEPENDENT);
         loch_timeline *timeline = tl_create(0, 0);
         const loch_span_options timed = {.size = sizeof timed, .stream = stream};
-        loch_host_set_clock(clock_with_a_pause, NULL);
+        lochi_clock_set(clock_with_a_pause, NULL);
         uint64_t last_ns = 0;
         for (int i = 0; i < 3; i++) {
             if (i == interrupted) {

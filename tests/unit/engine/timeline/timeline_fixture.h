@@ -3,6 +3,7 @@
 #ifndef LOCH_TEST_TIMELINE_FIXTURE_H
 #define LOCH_TEST_TIMELINE_FIXTURE_H
 
+#include "base/clock.h"
 #include "sim_fixture.h"
 
 static uint64_t tl_now_ns;
@@ -16,13 +17,13 @@ static uint64_t tl_clock(void *user)
 __attribute__((unused)) static int tl_setup(void **state)
 {
     tl_now_ns = 1000;
-    loch_host_set_clock(tl_clock, NULL);
+    lochi_clock_set(tl_clock, NULL);
     return sim_setup(state);
 }
 
 __attribute__((unused)) static int tl_teardown(void **state)
 {
-    loch_host_set_clock(NULL, NULL);
+    lochi_clock_set(NULL, NULL);
     return sim_teardown(state);
 }
 

@@ -54,7 +54,7 @@ static void writes_to_buffers_raise_the_version(void **state)
         EXPECT_RAISED(a, CHECK_OK(loch_buffer_resize(a, 2000, LOCH_CONTENTS_KEEP, NULL)));
         void *block;
         EXPECT_RAISED(a, CHECK_OK(loch_buffer_detach(a, &block)));
-        CHECK_OK(loch_allocator_free(loch_buffer_get_allocator(a), block));
+        CHECK_OK(loch_free(loch_buffer_get_allocator(a), block));
         loch_buffer_release(a);
         loch_buffer_release(b);
     }

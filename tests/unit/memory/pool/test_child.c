@@ -427,6 +427,28 @@ static void children_are_walked(void **state)
     pool_end_sim(parent, device);
 }
 
+/* A parent of which all memory is in children is not "0 B" alone. */
+static void a_parent_says_what_is_for_its_children(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:1GiB");
+    loch_allocator *parent = pool_make(device, NULL), *child = child_quota(parent, 0, 0);
+    void *block = pool_alloc(child, 64 * MIB);
+    char text[1024];
+    CHECK_OK(loch_pool_print(parent, text, sizeof text, NULL));
+    assert_non_null(
+        strstr(text, "held from the device: 0 B in 0 handles, peak 0 B, and 64 MiB for 1 child, limit none"));
+    loch_allocator *other = child_quota(parent, 2 * MIB, 0);
+    CHECK_OK(loch_pool_print(parent, text, sizeof text, NULL));
+    assert_non_null(strstr(text, "and 66 MiB for 2 children, limit none"));
+    CHECK_OK(loch_free(child, block));
+    loch_allocator_release(other);
+    loch_allocator_release(child);
+    CHECK_OK(loch_pool_print(parent, text, sizeof text, NULL));
+    assert_null(strstr(text, "child"));
+    pool_end_sim(parent, device);
+}
+
 static void bad_children_are_refused(void **state)
 {
     (void)state;
@@ -487,6 +509,7 @@ int main(void)
         POOL_TEST(streams_may_end_before_the_child),
         POOL_TEST(a_range_is_refused_under_capture_and_ends_behind_its_graph),
         POOL_TEST(children_are_walked),
+        POOL_TEST(a_parent_says_what_is_for_its_children),
         POOL_TEST(bad_children_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

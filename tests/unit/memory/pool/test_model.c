@@ -233,10 +233,10 @@ static void model_free(model *m)
         model_use(m, block, other, true);
         CHECK_OK(loch_allocator_free_on(m->pool, block->address, model_stream(m, other)));
         break;
-    default: CHECK_OK(loch_allocator_free(m->pool, block->address));
+    default: CHECK_OK(loch_free(m->pool, block->address));
     }
     if (test_random_below(&m->random, 4) == 0)
-        CHECK_FAILS_SET(loch_allocator_free(m->pool, block->address), TEST_SET(DOUBLE_FREE) | TEST_SET(FOREIGN));
+        CHECK_FAILS_SET(loch_free(m->pool, block->address), TEST_SET(DOUBLE_FREE) | TEST_SET(FOREIGN));
     model_uncount(m, block);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The fault wrapper: which allocations fail, with what, and that nothing else does. */
+#include "memory/allocator_state.h"
 #include "wrap_fixture.h"
 
 static loch_allocator *fault_around(loch_allocator *wrapped, const loch_fault_options *given)
@@ -36,7 +37,7 @@ static uint64_t try_many(loch_allocator *fault, unsigned count, size_t bytes, lo
 static void faults_begin_after_and_end_after_a_count(void **state)
 {
     loch_allocator *fault = fault_around(wrap_direct(wrap_bed(state)), &(loch_fault_options){.after = 3, .count = 2});
-    assert_string_equal(loch_allocator_get_kind(fault), "fault");
+    assert_string_equal(fault->ops.kind, "fault");
     assert_int_equal(try_many(fault, 10, 8, LOCH_E_DEVICE_MEMORY), 0x18);
     loch_stats stats = wrap_stats(fault);
     assert_int_equal(stats.failures, 2);

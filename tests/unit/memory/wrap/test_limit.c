@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The limit wrapper: exact to the byte, soft and hard, changed while it is used. */
+#include "memory/allocator_state.h"
 #include "wrap_fixture.h"
 
 typedef struct alarms {
@@ -35,7 +36,7 @@ static void the_hard_limit_is_exact(void **state)
 {
     const test_bed *bed = wrap_bed(state);
     loch_allocator *limit = limit_around(wrap_direct(bed), 1000, 0, NULL);
-    assert_string_equal(loch_allocator_get_kind(limit), "limit");
+    assert_string_equal(limit->ops.kind, "limit");
     void *a = wrap_alloc(limit, 999), *b = TEST_UNTOUCHED;
     CHECK_FAILS(loch_alloc(limit, 2, &b), LIMIT);
     assert_null(b);

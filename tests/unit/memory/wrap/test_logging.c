@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The logging wrapper: what it writes, and that it never stands in the way. */
+#include "memory/allocator_state.h"
 #include "wrap_fixture.h"
 #include <unistd.h>
 
@@ -91,7 +92,7 @@ static void a_trace_has_a_line_for_each_event(void **state)
     static char text[4096];
     char *lines[32] = {NULL};
     loch_allocator *logging = logging_around(small_direct(bed), LOCH_LOGGING_TRACE, 0);
-    assert_string_equal(loch_allocator_get_kind(logging), "logging");
+    assert_string_equal(logging->ops.kind, "logging");
     make_events(bed, logging);
     assert_int_equal(read_lines(text, sizeof text, lines, 32), 7);
     assert_string_equal(lines[0], "# loch-trace 1");

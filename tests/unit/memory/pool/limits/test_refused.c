@@ -12,7 +12,7 @@
 
 /* --- kinds of pools --- */
 
-typedef enum kind { PLAIN, QUOTA, QUOTA_OF_PARENT, RANGE, LIMITED, SOURCE } kind;
+typedef enum kind { PLAIN, QUOTA, QUOTA_OF_PARENT, RANGE, LIMITED, SOURCE, SOURCE_POOL } kind;
 
 typedef struct ground {
     const char *name, *device;
@@ -39,6 +39,8 @@ static const ground grounds[] = {
     {"a range", SIM, RANGE, {.limit_bytes = HALF}},
     {"a limit wrapper", SIM, LIMITED, {.limit_bytes = HALF}},
     {"a source", SIM, SOURCE, {.limit_bytes = HALF}},
+    {"a pool as source", SIM, SOURCE_POOL, {.limit_bytes = HALF}},
+    {"a pool of the cpu as source", "cpu", SOURCE_POOL, {.limit_bytes = HALF}},
 };
 #define GROUNDS (sizeof grounds / sizeof *grounds)
 
@@ -94,6 +96,11 @@ static void subject_make(subject *it, const ground *on)
         CHECK_OK(loch_direct_create(it->device, "source", NULL, &it->below));
         options.source = it->below;
         it->tested = pool_make(it->device, &options);
+        break;
+    case SOURCE_POOL:
+        it->below = pool_make(it->device, &options);
+        plain.source = it->below;
+        it->tested = pool_make(it->device, &plain);
         break;
     }
     it->ceiling = options.limit_bytes ? options.limit_bytes : total_of(on);
@@ -273,6 +280,27 @@ static void a_limit_below_a_granule_refuses_all_at_once(void **state)
     loch_allocator_release(pools[0]);
     loch_allocator_release(child);
     pool_end_sim(parent, device);
+}
+
+/* The host overcommits its memory, so a pool of segments can hold more than the host has. */
+static void a_pool_that_holds_more_than_there_is_refuses_at_once(void **state)
+{
+    (void)state;
+    const ground cpu = {"cpu", "cpu", PLAIN, {.preset = LOCH_POOL_NO_SPLIT}};
+    const size_t part = total_of(&cpu) / 4 * 3;
+    subject it = subject_open(&cpu);
+    subject_make(&it, &cpu);
+    void *blocks[2] = {NULL}, *none;
+    for (size_t i = 0; i < 2; i++)
+        if (pool_try_alloc(it.tested, part, 0, NULL, &blocks[i]) != LOCH_OK) break; /* a host that is strict */
+    for (size_t i = 0; i < 2; i++)
+        CHECK_OK(loch_free(it.tested, blocks[i]));
+    const figures before = subject_read(&it);
+    CHECK_FAILS(loch_alloc(it.tested, it.ceiling + MIB, &none), DEVICE_MEMORY);
+    assert_int_equal(loch_error_get()->remedy, LOCH_REMEDY_NONE);
+    figures after = subject_read(&it);
+    expect_equal("cpu", it.ceiling + MIB, &before, &after);
+    subject_close(&it);
 }
 
 /* A limit wrapper that is full now does not hide that a limit below it can never be kept. */
@@ -729,6 +757,86 @@ static void a_family_without_a_limit_is_short_of_the_device(void **state)
     pool_end_sim(parent, device);
 }
 
+/* Asks `from` for more than the pools of its family can give back, and expects that all of them keep what they have
+ * idle. */
+static void ask_family_in_vain(loch_allocator *const family[4], loch_allocator *from, const char *owner)
+{
+    loch_request request = {.size = sizeof request, .bytes = 32 * MIB};
+    size_t before[4];
+    void *none, *grown;
+    for (size_t i = 0; i < 4; i++)
+        before[i] = pool_info(family[i]).reserved_bytes;
+    for (size_t tries = 0; tries < 3; tries++) {
+        if (tries == 2) {
+            const loch_request empty = {.size = sizeof empty};
+            CHECK_OK(loch_pool_alloc_growable(from, 64 * MIB, &empty, &grown));
+            CHECK_FAILS(loch_pool_resize_growable(from, grown, request.bytes), LIMIT);
+            CHECK_OK(loch_free(from, grown));
+        } else {
+            CHECK_FAILS(loch_allocator_alloc(from, &request, &none), LIMIT);
+        }
+        assert_string_equal(loch_error_get()->owner, owner);
+        for (size_t i = 0; i < 4; i++)
+            assert_int_equal(pool_info(family[i]).reserved_bytes, before[i]);
+        request.timeout_ns = 30000000;
+    }
+}
+
+static void a_family_keeps_what_cannot_help(void **state)
+{
+    (void)state;
+    const loch_pool_options limited = {.size = sizeof limited, .limit_bytes = 56 * MIB};
+    loch_device *device = sim_open("sim:256MiB,granule=64KiB");
+    loch_allocator *top = pool_make(device, &limited), *a = child_quota(top, 0, 0), *b = child_quota(top, 0, 40 * MIB);
+    loch_allocator *c = child_quota(b, 0, 0), *const family[] = {top, a, b, c};
+    void *live[] = {pool_alloc(a, 24 * MIB), pool_alloc(b, 12 * MIB), pool_alloc(top, 2 * MIB)}, *idle, *block;
+    const size_t sizes[] = {2 * MIB, 8 * MIB, 3 * MIB, 2 * MIB};
+    for (size_t i = 0; i < 4; i++) {
+        idle = pool_alloc(family[i], sizes[i]);
+        CHECK_OK(loch_free(family[i], idle));
+    }
+    /* 38 MiB are live, and 14 idle beside 32 MiB for "c", which has 2 of its own: the nearest limit refuses it, and the
+     * topmost one too. */
+    ask_family_in_vain(family, c, loch_allocator_get_name(b));
+    ask_family_in_vain(family, a, loch_allocator_get_name(top));
+    const size_t held = pool_info(a).reserved_bytes;
+    const loch_child_options child = {.size = sizeof child, .minimum_bytes = 20 * MIB};
+    CHECK_FAILS(loch_pool_create_child(top, "much", &child, &(loch_allocator *){NULL}), LIMIT);
+    assert_int_equal(pool_info(a).reserved_bytes, held);
+    CHECK_OK(loch_alloc(c, 16 * MIB, &block)); /* what the others have idle is enough for that */
+    assert_true(pool_info(a).reserved_bytes < held);
+    CHECK_OK(loch_free(c, block));
+    CHECK_OK(loch_free(a, live[0]));
+    CHECK_OK(loch_free(b, live[1]));
+    CHECK_OK(loch_free(top, live[2]));
+    loch_allocator_release(c);
+    loch_allocator_release(b);
+    loch_allocator_release(a);
+    pool_end_sim(top, device);
+}
+
+/* A pool on a source asks it for larger segments than a request needs. Other pools give nothing back for that. */
+static void larger_segments_take_nothing_from_other_pools(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open(SIM);
+    loch_allocator *source = pool_make(device, NULL), *other = pool_make(device, NULL);
+    const loch_pool_options options = {.size = sizeof options, .source = source, .handle_bytes = 32 * MIB};
+    loch_allocator *pool = pool_make(device, &options);
+    void *idle = pool_alloc(other, 40 * MIB);
+    CHECK_OK(loch_free(other, idle));
+    const size_t held = pool_info(other).reserved_bytes;
+    void *block = pool_alloc(pool, 2 * MIB), *large;
+    assert_int_equal(pool_info(other).reserved_bytes, held);
+    CHECK_OK(loch_alloc(pool, 40 * MIB, &large)); /* needed: they do */
+    assert_true(pool_info(other).reserved_bytes < held);
+    CHECK_OK(loch_free(pool, large));
+    CHECK_OK(loch_free(pool, block));
+    loch_allocator_release(pool);
+    loch_allocator_release(other);
+    pool_end_sim(source, device);
+}
+
 /* What threads cache is counted too: it can be given back. */
 static void other_pools_give_what_their_threads_cache(void **state)
 {
@@ -749,6 +857,7 @@ int main(void)
         POOL_TEST(a_request_that_can_never_fit_changes_nothing),
         POOL_TEST(a_growth_that_can_never_fit_changes_nothing),
         POOL_TEST(a_limit_below_a_granule_refuses_all_at_once),
+        POOL_TEST(a_pool_that_holds_more_than_there_is_refuses_at_once),
         POOL_TEST(a_full_limit_does_not_hide_a_lower_one_below),
         POOL_TEST(a_request_that_does_not_fit_now_takes_and_costs_no_memory),
         POOL_TEST(blocks_beside_a_refused_one_hold_their_own_memory_alone),
@@ -762,6 +871,8 @@ int main(void)
         POOL_TEST(an_option_sets_the_headroom),
         POOL_TEST(other_pools_keep_what_cannot_help),
         POOL_TEST(a_family_without_a_limit_is_short_of_the_device),
+        POOL_TEST(a_family_keeps_what_cannot_help),
+        POOL_TEST(larger_segments_take_nothing_from_other_pools),
         POOL_TEST(other_pools_give_what_their_threads_cache),
     };
     return cmocka_run_group_tests_name("refused requests", tests, NULL, NULL);

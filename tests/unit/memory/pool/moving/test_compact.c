@@ -433,7 +433,7 @@ static void random_programs_keep_the_contents_of_buffers(void **state)
                     (1 + test_random_below(&random, grounds[g].options.limit_bytes / 64)) * 4 / 3 & ~(size_t)3;
                 buffers[slot] = what < 4 ? make(&b, bytes + 4, b.streams[stream]) : NULL;
                 const loch_request plain = {.size = sizeof plain, .stream = b.streams[stream]};
-                if (what == 4) (void)!loch_buffer_create(b.pool, bytes + 4, &plain, &buffers[slot]);
+                if (what == 4) LOCH_IGNORE(loch_buffer_create(b.pool, bytes + 4, &plain, &buffers[slot]));
                 seeds[slot] = step + 1;
                 if (buffers[slot]) put(&b, buffers[slot], seeds[slot], stream);
             } else if (what < 5) {
