@@ -63,14 +63,17 @@ typedef struct life_samples {
     size_t count, capacity;
 } life_samples;
 
+/* Grows an array. Touches all of it, so that samples which are added later do not count as growth of the process. */
 static void *grow(void *items, size_t *capacity, size_t item_bytes)
 {
+    const size_t before = *capacity;
     *capacity = *capacity ? 2 * *capacity : 1024;
     items = realloc(items, *capacity * item_bytes);
     if (!items) {
         fprintf(stderr, "life: no memory for samples\n");
         exit(1);
     }
+    memset((char *)items + before * item_bytes, 0, (*capacity - before) * item_bytes);
     return items;
 }
 

@@ -32,6 +32,7 @@ static const tool_command *main_find(const char *name)
 /* `loch help [COMMAND]` */
 static int main_help(int count, char **arguments)
 {
+    if (count && !strcmp(arguments[0], "--")) count--, arguments++;
     const tool_command *command = count ? main_find(arguments[0]) : NULL;
     if (count && !command) return tool_misuse("", "there is no command \"%s\"", arguments[0]);
     if (command)

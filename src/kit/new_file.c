@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define FILE_PATH_SHOWN 120 /* bytes of a path in a sentence */
+#define FILE_TRIES 100      /* temporary names */
 #define FILE_WRITE_MAX ((size_t)1 << 30)
 
 /* Shows the end of a long path, and no part of a character: the name of the file tells more than the first folder. */
@@ -39,19 +40,53 @@ static loch_status file_open_directly(lochi_new_file *file, int flags)
     return file->number >= 0 ? LOCH_OK : lochi_new_file_fail(file, errno);
 }
 
-/* Creates a new file in the folder of the final one. Its short name has the number of the process and the address of
- * the struct, which no other open file of the process has. */
-static loch_status file_open_temporary(lochi_new_file *file, mode_t mode)
+/* Writes a short name in the folder of the final one. It has the number of the process and the address of the struct,
+ * which no other open file of the process has. */
+static bool file_name_temporary(lochi_new_file *file, unsigned tries)
 {
     const char *slash = strrchr(file->final, '/');
-    const int folder = slash ? (int)(slash + 1 - file->final) : 0;
-    for (unsigned tries = 0; tries < 100; tries++) {
-        const int length = snprintf(file->temporary, sizeof file->temporary, "%.*s.loch-%ld-%zx.tmp", folder,
-                                    file->final, (long)getpid(), (size_t)(uintptr_t)file + tries);
-        if (length < 0 || (size_t)length >= sizeof file->temporary)
-            errno = ENAMETOOLONG;
-        else
-            file->number = file_open_path(file->temporary, O_CREAT | O_EXCL, mode);
+    const int length = snprintf(file->temporary, sizeof file->temporary, "%.*s.loch-%ld-%zx.tmp",
+                                slash ? (int)(slash + 1 - file->final) : 0, file->final, (long)getpid(),
+                                (size_t)(uintptr_t)file + tries);
+    if (length >= 0 && (size_t)length < sizeof file->temporary) return true;
+    errno = ENAMETOOLONG;
+    return false;
+}
+
+/* Opens a file without a name in the folder of `temporary`: a program that is killed leaves nothing. Fails where the
+ * file system has no such files, or where there is no /proc to name it by later. */
+static bool file_open_unnamed(lochi_new_file *file, mode_t mode)
+{
+    char *slash = strrchr(file->temporary, '/');
+    if (slash) slash[1] = '\0';
+    file->number = file_open_path(slash ? file->temporary : ".", O_TMPFILE, mode);
+    if (file->number < 0) return false;
+    snprintf(file->unnamed, sizeof file->unnamed, "/proc/self/fd/%d", file->number);
+    if (access(file->unnamed, F_OK) == 0) return true;
+    close(file->number);
+    file->number = -1;
+    file->unnamed[0] = '\0';
+    return false;
+}
+
+/* Gives a file without a name its temporary one, from which it can be renamed: a link cannot replace a file. */
+static int file_link(lochi_new_file *file)
+{
+    for (unsigned tries = 0; tries < FILE_TRIES && file_name_temporary(file, tries); tries++) {
+        if (linkat(AT_FDCWD, file->unnamed, AT_FDCWD, file->temporary, AT_SYMLINK_FOLLOW) == 0) return 0;
+        if (errno != EEXIST) break;
+    }
+    const int error = errno;
+    file->temporary[0] = '\0'; /* what has that name is not ours */
+    return error;
+}
+
+/* Creates a new file in the folder of the final one. */
+static loch_status file_open_temporary(lochi_new_file *file, mode_t mode)
+{
+    if (file_name_temporary(file, 0) && file_open_unnamed(file, mode)) return LOCH_OK;
+    for (unsigned tries = 0; tries < FILE_TRIES && file_name_temporary(file, tries); tries++) {
+        file->number = file_open_path(file->temporary, O_CREAT | O_EXCL, mode);
         if (file->number >= 0) return LOCH_OK;
         if (errno != EEXIST) break;
     }
@@ -156,6 +191,11 @@ loch_status lochi_new_file_close(lochi_new_file *file, loch_status status)
     LOCHI_NOT_CANCELLED;
     if (!file->path) return status;
     if (status == LOCH_OK && file->temporary[0] && fsync(file->number) != 0) status = lochi_new_file_fail(file, errno);
+    if (file->unnamed[0]) {
+        const int error = status == LOCH_OK ? file_link(file) : 0;
+        if (error) status = lochi_new_file_fail(file, error);
+        if (status != LOCH_OK) file->temporary[0] = '\0';
+    }
     if (file->number >= 0 && close(file->number) != 0 && errno != EINTR && status == LOCH_OK)
         status = lochi_new_file_fail(file, errno);
     if (status == LOCH_OK && file->temporary[0] && rename(file->temporary, file->final) != 0)

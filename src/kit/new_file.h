@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that are replaced as a whole: the contents go to a new file beside the old one, which takes its name at the
- * end. A crash leaves the old file or the new one. A path that is not a regular file (a pipe, a device, a symbolic link
- * to nothing) is written directly. Permissions are kept, and symbolic links are followed. */
+/* Files that are replaced as a whole: the contents go to a new file in the folder of the old one and takes its name at
+ * the end. A crash leaves the old file or the new one, and nothing else where the file system has files without a name.
+ * A path that is not a regular file (a pipe, a device, a symbolic link to nothing) is written directly. Permissions are
+ * kept, and symbolic links are followed. */
 #ifndef LOCHI_NEW_FILE_H
 #define LOCHI_NEW_FILE_H
 
@@ -18,6 +19,7 @@ typedef struct lochi_new_file {
     int number;
     char final[PATH_MAX];     /* the final name: `path`, or the target of its links */
     char temporary[PATH_MAX]; /* the present name; "" if the path is written directly */
+    char unnamed[32];         /* where the system shows a file that has no name yet; "" for others */
 } lochi_new_file;
 
 /* Opens a file. E_IO. Call lochi_new_file_close in any case; `path` must stay until then. */

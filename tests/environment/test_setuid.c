@@ -7,6 +7,7 @@
 #include "test.h"
 
 #include <errno.h>
+#include <loch/insight.h>
 #include <loch/option.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
@@ -19,7 +20,7 @@
 enum { CHILD_SAFE = 20, CHILD_READ = 21, CHILD_MIXED = 22, CHILD_FAILED = 23 };
 
 static char folder[] = "/tmp/loch-setuid-XXXXXX";
-static char program[64], library[64], mark[64];
+static char program[64], library[64], mark[64], unpacker[64], packed[64];
 
 /* A value that an option takes and that is not its default. */
 static const char *other_value(const loch_option *option)
@@ -54,6 +55,15 @@ static int child(void)
     return heeded == test_option_count() && is_loaded ? CHILD_READ : CHILD_MIXED;
 }
 
+/* Says whether a compressed recording is unpacked by the program that the user has put into PATH. */
+static int child_unpack(void)
+{
+    loch_recording *recording = NULL;
+    const loch_status status = loch_recording_load(packed, NULL, &recording);
+    loch_recording_destroy(recording);
+    return status != LOCH_OK ? CHILD_FAILED : access(mark, F_OK) == 0 ? CHILD_READ : CHILD_SAFE;
+}
+
 /* --- in the test --- */
 
 static int run_as_user(const char *argument)
@@ -65,6 +75,9 @@ static int run_as_user(const char *argument)
             setenv(test_option_at(i)->environment, other_value(test_option_at(i)), 1);
         setenv("LOCH_LOG", "error", 1);
         setenv("LOCH_TEST_MARK", mark, 1);
+        char path[128];
+        snprintf(path, sizeof path, "%s:/usr/bin:/bin", folder);
+        setenv("PATH", path, 1);
         if (setgid(USER) != 0 || setuid(USER) != 0) _exit(CHILD_FAILED);
         execl(program, program, argument, folder, (char *)NULL);
         _exit(CHILD_FAILED);
@@ -100,6 +113,46 @@ static void the_environment_is_not_heeded_with_it(void **state)
     assert_int_equal(run_as_user("--child"), CHILD_SAFE);
 }
 
+static void the_users_programs_run_without_the_bit(void **state)
+{
+    (void)state;
+    unlink(mark);
+    set_rights(0755);
+    assert_int_equal(run_as_user("--unpack"), CHILD_READ);
+}
+
+static void the_users_programs_do_not_run_with_it(void **state)
+{
+    (void)state;
+    for (mode_t bit = 02000; bit <= 04000; bit *= 2) {
+        unlink(mark);
+        set_rights(bit | 0755);
+        assert_int_equal(run_as_user("--unpack"), CHILD_SAFE);
+    }
+}
+
+static void put_file(const char *path, const void *bytes, size_t count)
+{
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+/* Makes a program of the user's with the name of gzip, and a recording for it. */
+static void make_unpacker(void)
+{
+    static const char script[] = "#!/bin/sh\n: >\"$LOCH_TEST_MARK\"\nPATH=/usr/bin:/bin\nexec gzip \"$@\"\n";
+    static const uint8_t trace[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0x4b, 0x54,
+                                    0x30, 0x54, 0x30, 0x34, 0x30, 0x50, 0x00, 0x42, 0xae, 0x34, 0x20, 0xdb,
+                                    0x94, 0x0b, 0x00, 0xb3, 0xa5, 0x6c, 0xd3, 0x12, 0x00, 0x00, 0x00};
+    snprintf(unpacker, sizeof unpacker, "%s/gzip", folder);
+    put_file(unpacker, script, sizeof script - 1);
+    snprintf(packed, sizeof packed, "%s/trace.gz", folder);
+    put_file(packed, trace, sizeof trace);
+}
+
 /* The folder of this program, in which the library was built, too. */
 static void make_files(void)
 {
@@ -116,10 +169,13 @@ static void make_files(void)
     copy_file(self, library);
     assert_int_equal(chmod(library, 0755), 0);
     snprintf(mark, sizeof mark, "%s/mark", folder);
+    make_unpacker();
 }
 
 static void remove_files(void)
 {
+    unlink(unpacker);
+    unlink(packed);
     unlink(mark);
     unlink(program);
     unlink(library);
@@ -146,11 +202,16 @@ int main(int argc, char **argv)
 {
     if (argc == 3) {
         snprintf(mark, sizeof mark, "%s/mark", argv[2]);
-        _exit(!strcmp(argv[1], "--child") ? child() : getauxval(AT_SECURE) != 0);
+        snprintf(packed, sizeof packed, "%s/trace.gz", argv[2]);
+        _exit(!strcmp(argv[1], "--child")    ? child()
+              : !strcmp(argv[1], "--unpack") ? child_unpack()
+                                             : getauxval(AT_SECURE) != 0);
     }
     const struct CMUnitTest cases[] = {
         cmocka_unit_test(the_environment_is_heeded_without_the_bit),
         cmocka_unit_test(the_environment_is_not_heeded_with_it),
+        cmocka_unit_test(the_users_programs_run_without_the_bit),
+        cmocka_unit_test(the_users_programs_do_not_run_with_it),
     };
     const char *obstacle = find_obstacle();
     if (obstacle) {

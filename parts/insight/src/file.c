@@ -82,6 +82,23 @@ static loch_status file_read_all(const char *path, int file, uint64_t limit, loc
     }
 }
 
+/* Starts a program by its name. In a program with more rights than its user, the environment is the user's: it says
+ * neither which program that is nor what that program loads. */
+static int file_spawn_named(pid_t *child, const char *program, const posix_spawn_file_actions_t *actions,
+                            char *const *arguments)
+{
+    static char *const none[] = {NULL};
+    static const char *const folders[] = {"/usr/bin", "/bin", "/usr/local/bin"};
+    int code = ENOENT;
+    if (secure_getenv("PATH")) return posix_spawnp(child, program, actions, NULL, arguments, environ);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && code == ENOENT; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s/%s", folders[i], program);
+        code = posix_spawn(child, path, actions, NULL, arguments, none);
+    }
+    return code;
+}
+
 /* Starts a program that reads from `file` (`-dc`: decompresses) or writes to it (`-c`: compresses). Returns the other
  * end of its work, to read from or to write to; -1 and errno on failure. */
 static int file_spawn(const char *program, const char *option, int file, pid_t *child)
@@ -97,7 +114,7 @@ static int file_spawn(const char *program, const char *option, int file, pid_t *
         if (!code) code = posix_spawn_file_actions_adddup2(&actions, mine ? file : ends[1], STDOUT_FILENO);
         /* Discards the program's messages; the caller gets one sentence instead. */
         if (!code) code = posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-        if (!code) code = posix_spawnp(child, program, &actions, NULL, arguments, environ);
+        if (!code) code = file_spawn_named(child, program, &actions, arguments);
         posix_spawn_file_actions_destroy(&actions);
     }
     close(ends[!mine]);

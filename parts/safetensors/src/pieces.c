@@ -18,9 +18,9 @@
 /* Three slots: one is copied, one is ready or being copied, one is read. */
 #define PIECES_SLOTS 3
 
-/* Sizes of a piece. The first read and the last copy have nothing to overlap with, so a piece is an eighth of a small
+/* Sizes of a piece. The first read and the last copy have nothing to overlap with, so a piece is a sixteenth of a small
  * load. Copies of 2 MiB use the bus well. Larger pieces than 8 MiB gain nothing and leave the processor's cache. */
-#define PIECES_SHARE 8
+#define PIECES_SHARE 16
 #define PIECES_MIN ((size_t)2 << 20)
 #define PIECES_MAX ((size_t)8 << 20)
 /* A piece is read in so many parts, so that all threads work on it. */

@@ -17,9 +17,15 @@ typedef struct cuda_handle {
     uint8_t bytes[SHARE_EVENT_BYTES];
 } cuda_handle;
 
+/* The context that calls are made in, which is retained as long as this exists. */
+typedef struct cuda_place {
+    int device;
+    void *context;
+} cuda_place;
+
 struct share_cuda_event {
     loch_device *device;
-    int ordinal;
+    cuda_place place; /* so that destroying the event needs no call that can fail before */
     void *native;
     cuda_handle handle;
 };
@@ -65,32 +71,31 @@ static void cuda_load(void)
     cuda.is_there = is_complete;
 }
 
-/* Where a thread was before its calls. */
-typedef struct cuda_frame {
-    int device;
-    int mode;
-} cuda_frame;
-
-static bool cuda_enter(int ordinal, cuda_frame *frame)
+static bool place_retain(int ordinal, cuda_place *out)
 {
-    void *context;
-    if (cuda.cuDeviceGet(&frame->device, ordinal) != 0) return false;
-    if (cuda.cuDevicePrimaryCtxRetain(&context, frame->device) != 0) return false;
-    if (cuda.cuCtxPushCurrent_v2(context) != 0) {
-        cuda.cuDevicePrimaryCtxRelease_v2(frame->device);
-        return false;
-    }
-    frame->mode = CUDA_CAPTURE_RELAXED;
-    cuda.cuThreadExchangeStreamCaptureMode(&frame->mode);
+    return cuda.cuDeviceGet(&out->device, ordinal) == 0 &&
+           cuda.cuDevicePrimaryCtxRetain(&out->context, out->device) == 0;
+}
+
+static void place_release(const cuda_place *place)
+{
+    cuda.cuDevicePrimaryCtxRelease_v2(place->device);
+}
+
+/* Makes the context current, and keeps the thread's capture mode in `mode`. */
+static bool cuda_enter(const cuda_place *place, int *mode)
+{
+    if (cuda.cuCtxPushCurrent_v2(place->context) != 0) return false;
+    *mode = CUDA_CAPTURE_RELAXED;
+    cuda.cuThreadExchangeStreamCaptureMode(mode);
     return true;
 }
 
-static void cuda_leave(cuda_frame *frame)
+static void cuda_leave(int *mode)
 {
     void *context;
-    cuda.cuThreadExchangeStreamCaptureMode(&frame->mode);
+    cuda.cuThreadExchangeStreamCaptureMode(mode);
     cuda.cuCtxPopCurrent_v2(&context);
-    cuda.cuDevicePrimaryCtxRelease_v2(frame->device);
 }
 
 /* Returns whether events of `device` can be shared, and its number for the driver. */
@@ -104,38 +109,46 @@ static bool cuda_is_ready(loch_device *device, int *ordinal)
     return cuda.is_there;
 }
 
+/* Makes the event, and records it. */
+static bool event_make(share_cuda_event *event, loch_stream *stream)
+{
+    int mode;
+    if (!cuda_enter(&event->place, &mode)) return false;
+    const bool is_made = cuda.cuEventCreate(&event->native, CUDA_EVENT_FLAGS) == 0;
+    const bool is_good = is_made && cuda.cuEventRecord(event->native, loch_stream_get_native(stream)) == 0 &&
+                         cuda.cuIpcGetEventHandle(&event->handle, event->native) == 0;
+    if (is_made && !is_good) cuda.cuEventDestroy_v2(event->native);
+    cuda_leave(&mode);
+    return is_good;
+}
+
 share_cuda_event *lochi_share_cuda_record(loch_device *device, loch_stream *stream)
 {
     int ordinal;
-    cuda_frame frame;
     if (!cuda_is_ready(device, &ordinal)) return NULL;
     share_cuda_event *event = calloc(1, sizeof *event);
-    if (!event || !cuda_enter(ordinal, &frame)) {
+    if (!event || !place_retain(ordinal, &event->place)) {
         free(event);
         return NULL;
     }
-    event->ordinal = ordinal;
+    if (!event_make(event, stream)) {
+        place_release(&event->place);
+        free(event);
+        return NULL;
+    }
     event->device = loch_device_retain(device);
-    void *native = loch_stream_get_native(stream);
-    const bool is_made = cuda.cuEventCreate(&event->native, CUDA_EVENT_FLAGS) == 0;
-    const bool is_good = is_made && cuda.cuEventRecord(event->native, native) == 0 &&
-                         cuda.cuIpcGetEventHandle(&event->handle, event->native) == 0;
-    if (is_made && !is_good) cuda.cuEventDestroy_v2(event->native);
-    cuda_leave(&frame);
-    if (is_good) return event;
-    loch_device_release(event->device);
-    free(event);
-    return NULL;
+    return event;
 }
 
 void lochi_share_cuda_destroy(share_cuda_event *event)
 {
+    int mode;
     if (!event) return;
-    cuda_frame frame;
-    if (cuda_enter(event->ordinal, &frame)) {
+    if (cuda_enter(&event->place, &mode)) {
         cuda.cuEventDestroy_v2(event->native);
-        cuda_leave(&frame);
+        cuda_leave(&mode);
     }
+    place_release(&event->place);
     loch_device_release(event->device);
     free(event);
 }
@@ -147,35 +160,44 @@ void lochi_share_cuda_get_handle(const share_cuda_event *event, uint8_t out[SHAR
 
 bool lochi_share_cuda_has_passed(const share_cuda_event *event)
 {
-    cuda_frame frame;
-    if (!cuda_enter(event->ordinal, &frame)) return true; /* the device is lost: there is nothing to wait for */
+    int mode;
+    if (!cuda_enter(&event->place, &mode)) return true; /* the device is lost: there is nothing to wait for */
     const int result = cuda.cuEventQuery(event->native);
-    cuda_leave(&frame);
+    cuda_leave(&mode);
     return result != 600; /* CUDA_ERROR_NOT_READY */
 }
 
 bool lochi_share_cuda_wait(const share_cuda_event *event, loch_stream *stream)
 {
-    cuda_frame frame;
-    if (!cuda_enter(event->ordinal, &frame)) return false;
+    int mode;
+    if (!cuda_enter(&event->place, &mode)) return false;
     const int result = cuda.cuStreamWaitEvent(loch_stream_get_native(stream), event->native, 0);
-    cuda_leave(&frame);
+    cuda_leave(&mode);
     return result == 0;
 }
 
-bool lochi_share_cuda_wait_shared(loch_device *device, const uint8_t handle[SHARE_EVENT_BYTES], loch_stream *stream)
+static bool place_wait_shared(const cuda_place *place, const uint8_t handle[SHARE_EVENT_BYTES], loch_stream *stream)
 {
-    int ordinal;
-    cuda_frame frame;
+    int mode;
     cuda_handle given;
     void *event = NULL;
-    if (!cuda_is_ready(device, &ordinal) || !cuda_enter(ordinal, &frame)) return false;
+    if (!cuda_enter(place, &mode)) return false;
     memcpy(given.bytes, handle, sizeof given.bytes);
     bool is_good = cuda.cuIpcOpenEventHandle(&event, given) == 0;
     if (is_good) {
         is_good = cuda.cuStreamWaitEvent(loch_stream_get_native(stream), event, 0) == 0;
         cuda.cuEventDestroy_v2(event); /* the wait stays in force */
     }
-    cuda_leave(&frame);
+    cuda_leave(&mode);
+    return is_good;
+}
+
+bool lochi_share_cuda_wait_shared(loch_device *device, const uint8_t handle[SHARE_EVENT_BYTES], loch_stream *stream)
+{
+    int ordinal;
+    cuda_place place;
+    if (!cuda_is_ready(device, &ordinal) || !place_retain(ordinal, &place)) return false;
+    const bool is_good = place_wait_shared(&place, handle, stream);
+    place_release(&place);
     return is_good;
 }

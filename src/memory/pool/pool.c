@@ -270,6 +270,7 @@ static void pool_stream_closing(lochi_stream_listener *listener, loch_stream *st
     lochi_lock_take(&pool->lock);
     lochi_pool_forget_stream(pool, stream);
     lochi_pool_end_stream(pool, stream);
+    lochi_pool_return_rests(pool);
     lochi_lock_drop(&pool->lock);
 }
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB TEST_MIB
@@ -137,6 +138,26 @@ static void a_disk_that_fails_late_leaves_the_old_file(void **state)
     expect_file("old", "old");
     assert_int_not_equal(access(in_folder("none"), F_OK), 0);
     assert_int_equal(unlink(in_folder("old")), 0);
+}
+
+/* The new file has no name until its contents are complete, on file systems that have such files. */
+static void a_program_that_is_killed_leaves_nothing(void **state)
+{
+    (void)state;
+    const int probe = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (probe < 0) skip();
+    close(probe);
+    const pid_t child = fork();
+    if (!child) {
+        lochi_new_file file;
+        if (lochi_new_file_open(&file, in_folder("new")) != LOCH_OK) _exit(1);
+        _exit(lochi_new_file_write(&file, "half", 4) == LOCH_OK ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(mkdir(folder, 0700), 0);
 }
 
 /* --- logs --- */
@@ -275,6 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         POOL_TEST(contents_are_written_down_before_the_name),
         POOL_TEST(a_disk_that_fails_late_leaves_the_old_file),
+        POOL_TEST(a_program_that_is_killed_leaves_nothing),
         POOL_TEST(own_files_are_their_users_own),
         POOL_TEST(no_memory_is_given_up_for_a_file_that_loses_it),
     };

@@ -131,14 +131,44 @@ pool_block *lochi_pool_bins_fit(const lochi_pool *pool, const pool_bins *bins, s
     return LOCHI_LIKELY(block != NULL) ? block : heap_fit_all(pool, bins, bytes, alignment, is_piece);
 }
 
+/* Tells whether a block is free and may be merged with free memory of a lane. */
+static bool heap_may_join(const pool_block *block, const pool_lane *lane)
+{
+    return block && lochi_pool_state(block) == POOL_FREE && !block->is_piece &&
+           (block->lane == lane ||
+            (!block->lane->capture && lochi_pool_has_passed(block->lane, lochi_pool_epoch(block))));
+}
+
+/* Free memory that can be merged. */
+typedef struct heap_run {
+    uintptr_t start, end;
+} heap_run;
+
+/* Finds the free memory around a free block that can be merged with it. */
+static heap_run heap_find_run(const pool_block *block)
+{
+    const pool_block *first = block, *last = block;
+    while (heap_may_join(first->before, block->lane))
+        first = first->before;
+    while (heap_may_join(last->behind, block->lane))
+        last = last->behind;
+    return (heap_run){first->start, last->start + last->bytes};
+}
+
 size_t lochi_pool_find_largest(const lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
     size_t largest = 0;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         int bin = POOL_BINS - 1;
-        for (const pool_block *block = lochi_pool_bins_below(&lane->bins, &bin); block; block = block->list_next)
+        const pool_block *block = lochi_pool_bins_below(&lane->bins, &bin);
+        for (; block; block = block->list_next)
             if (block->bytes > largest) largest = block->bytes;
+        for (bin = POOL_BINS - 1; (block = lochi_pool_bins_below(&lane->nests, &bin)); bin--)
+            for (; block; block = block->list_next) {
+                const heap_run run = heap_find_run(block); /* a request that fits nowhere else opens nests */
+                if (run.end - run.start > largest) largest = run.end - run.start;
+            }
     }
     return largest;
 }
@@ -428,7 +458,6 @@ pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
     lochi_pool_set_id(block, 0);
     lochi_pool_set_epoch(block, 0);
     block->is_piece = false;
-    block->is_nest &= block->lane->capture != 0; /* that memory wakes as it was */
     pool->sleep.dormant_bytes += block->bytes;
     if (heap_is_dormant(block->behind, block)) heap_join(pool, block);
     if (!heap_is_dormant(block->before, block)) return block;
@@ -506,29 +535,33 @@ void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
 /* Tells whether a free block may be given to any lane. */
 static bool heap_is_anybodys(const pool_block *block)
 {
-    return block && lochi_pool_state(block) == POOL_FREE && !block->is_piece && !block->lane->capture &&
-           lochi_pool_has_passed(block->lane, lochi_pool_epoch(block));
+    return heap_may_join(block, NULL) && !block->is_nest;
 }
 
-/* Makes free memory of a nest ordinary free memory of its lane. */
-static pool_block *heap_open_nest(lochi_pool *pool, pool_block *block)
+/* Makes free memory of nests ordinary free memory of their lanes: of all of them, or where it keeps a handle from being
+ * idle. */
+static void heap_open_nests(lochi_pool *pool, bool all)
 {
-    lochi_pool_bins_remove(heap_bins(block), block);
-    block->is_nest = false;
-    block = heap_merge(pool, block);
-    lochi_pool_bins_add(heap_bins(block), block);
-    return block;
+    for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
+        int bin = POOL_BINS - 1;
+        for (pool_block *block; (block = lochi_pool_bins_below(&lane->nests, &bin)); bin--)
+            for (pool_block *next; block; block = next) {
+                next = block->list_next; /* opened nests leave the bin */
+                const heap_run run = heap_find_run(block);
+                if (!all && !lochi_pool_find_whole(pool, run.start, run.end)) continue;
+                lochi_pool_bins_remove(&lane->nests, block);
+                block->is_nest = false;
+                block = heap_merge(pool, block);
+                lochi_pool_bins_add(&block->lane->bins, block);
+            }
+    }
 }
 
 void lochi_pool_join_lanes(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    for (const pool_lane *lane = pool->lanes; lane; lane = lane->next) {
-        int bin = POOL_BINS - 1; /* opened nests leave these bins */
-        for (pool_block *block; (block = lochi_pool_bins_below(&lane->nests, &bin));)
-            heap_open_nest(pool, block);
-    }
-    if (!pool->lanes || !pool->lanes->next) return; /* free neighbours of one lane are merged already */
+    heap_open_nests(pool, !pool->policy.is_virtual); /* all, where nothing can be remapped */
+    if (!pool->lanes || !pool->lanes->next) return;  /* free neighbours of one lane are merged already */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (!heap_is_anybodys(block) || !heap_is_anybodys(block->behind)) continue;
         lochi_pool_bins_remove(heap_bins(block), block);
@@ -541,6 +574,13 @@ void lochi_pool_join_lanes(lochi_pool *pool)
         block = heap_merge(pool, block); /* with memory that its own lane still uses */
         lochi_pool_bins_add(heap_bins(block), block);
     }
+}
+
+void lochi_pool_join_all(lochi_pool *pool)
+{
+    lochi_lock_assert_held(&pool->lock);
+    heap_open_nests(pool, true);
+    lochi_pool_join_lanes(pool);
 }
 
 /* Makes a free block that is in no bin ordinary free memory of a lane. */

@@ -84,9 +84,13 @@ pool_block *lochi_pool_join_for(lochi_pool *pool, pool_block *block, uintptr_t e
 pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block);
 /* Makes free pieces of at most `max_bytes` ordinary free memory. */
 void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);
-/* Turns free memory of nests into ordinary free memory, and merges idle free neighbours of different lanes. Then a
- * handle under several of them can be remapped or given back. */
+/* Merges idle free neighbours of different lanes, and free memory of nests with the memory around it where a handle
+ * becomes idle by that. Then the handle can be remapped or given back. Other nests stay: their free memory serves small
+ * requests, which would make new nests elsewhere and occupy further handles. */
 void lochi_pool_join_lanes(lochi_pool *pool);
+/* Merges as lochi_pool_join_lanes does, and makes free memory of all nests ordinary free memory, for a request that
+ * fits nowhere else. */
+void lochi_pool_join_all(lochi_pool *pool);
 /* Lists the handles that were idle before the pool became obedient. Frees list those that become idle later. */
 void lochi_pool_list_handles(lochi_pool *pool);
 

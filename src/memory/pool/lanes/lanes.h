@@ -5,6 +5,7 @@
 #define LOCHI_POOL_LANES_H
 
 #include "memory/pool/lanes/block.h"
+#include "memory/pool/lanes/ended.h"
 #include "memory/pool/lanes/lane.h"
 #include "memory/pool/lanes/slab.h"
 #include "memory/pool/lanes/uses.h"

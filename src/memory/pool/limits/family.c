@@ -182,7 +182,7 @@ size_t lochi_family_count_lack(const lochi_pool *pool, const lochi_pool *above, 
 {
     size_t needed = lochi_pool_round(pool, bytes);
     lochi_lock_take(&family_lock);
-    for (; pool != above; pool = family_counter(pool)) {
+    for (; pool && pool != above; pool = family_counter(pool)) {
         const size_t spare = family_spare(pool);
         needed = needed > spare ? needed - spare : 0;
     }

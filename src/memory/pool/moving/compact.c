@@ -50,7 +50,7 @@ static void compact_prepare(lochi_pool *pool, pool_lane *lane)
     lochi_pool_collect(pool);
     for (pool_lane *other = pool->lanes; other; other = other->next)
         lochi_pool_slab_trim(pool, other);
-    lochi_pool_join_lanes(pool);
+    lochi_pool_join_all(pool);
     (void)!lochi_pool_mend_all(pool, lane); /* torn blocks that cannot be mended stay torn */
     for (pool_block *block = NULL; pool->lanes->next && (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) != POOL_FREE || block->lane == lane || block->lane->capture || block->is_piece)

@@ -237,7 +237,7 @@ static pool_block *ladder_scrape(lochi_pool *pool, const pool_want *want, loch_s
     lochi_pool_empty_caches(pool);
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
         lochi_pool_slab_trim(pool, lane);
-    lochi_pool_join_lanes(pool);
+    lochi_pool_join_all(pool);
     pool_block *block = lochi_pool_fit(pool, want->lane, want, status);
     if (!block && *status == LOCH_OK) block = ladder_move(pool, want, status);
     return block;
@@ -265,7 +265,7 @@ static size_t ladder_make_way(lochi_pool *pool, const pool_want *want, pool_give
 static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     lochi_pool_drop_faded(pool, 0);
-    lochi_pool_join_lanes(pool);
+    lochi_pool_join_all(pool);
     pool_block *block =
         lochi_pool_fit(pool, want->lane, want, status); /* neighbours of several streams may have passed */
     if (!block && *status == LOCH_OK) block = ladder_borrow(pool, want, status);

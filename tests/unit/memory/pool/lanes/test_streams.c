@@ -268,6 +268,34 @@ static void many_streams_come_and_go_without_growth(void **state)
     pool_bench_close(&it);
 }
 
+/* A stream borrows the rest of a handle that another stream occupies, and ends. The rest serves the other stream again
+ * before its next block occupies a further handle. */
+static void the_rest_of_a_handle_comes_back_from_an_ended_stream(void **state)
+{
+    (void)state;
+    pool_bench it = pool_bench_open("sim:256MiB,granule=2MiB", NULL);
+    loch_stream *ended;
+    CHECK_OK(loch_stream_create(it.device, NULL, &ended));
+    char *kept = pool_alloc_on(it.pool, 600 * TEST_KIB, it.a), *next;
+    char *borrowed = pool_alloc_on(it.pool, 1200 * TEST_KIB, ended);
+    assert_in_range(borrowed - kept, 0, 2 * MIB);
+    void *whole[2] = {pool_alloc_on(it.pool, 2 * MIB, it.a), pool_alloc_on(it.pool, 2 * MIB, it.a)};
+    for (size_t i = 0; i < 2; i++) /* one of them stays in the cache of the thread */
+        CHECK_OK(loch_free(it.pool, whole[i]));
+    CHECK_OK(loch_free(it.pool, borrowed));
+    CHECK_OK(loch_stream_sync(ended));
+    loch_stream_close(ended);
+    next = pool_alloc_on(it.pool, 1200 * TEST_KIB, it.a);
+    assert_in_range(next - kept, 0, 2 * MIB);
+    pool_expect_whole(it.pool);
+    assert_int_equal(pool_trim(it.pool, 0), 4 * MIB);
+    assert_int_equal(pool_info(it.pool).reserved_bytes, 2 * MIB);
+    CHECK_OK(loch_free(it.pool, next));
+    CHECK_OK(loch_free(it.pool, kept));
+    expect_order(&it);
+    pool_bench_close(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +309,7 @@ int main(void)
         POOL_TEST(blocks_outlive_their_stream),
         POOL_TEST(a_recorded_stream_may_end_before_the_free),
         POOL_TEST(many_streams_come_and_go_without_growth),
+        POOL_TEST(the_rest_of_a_handle_comes_back_from_an_ended_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -266,7 +266,7 @@ static void families_are_in_the_report(void **state)
     loch_allocator *range = child_range(parent, MIB);
     char text[1024];
     assert_true(test_pool_print(parent, text, sizeof text) < sizeof text);
-    assert_non_null(strstr(text, "children: 2, with 3 MiB in the limit"));
+    assert_non_null(strstr(text, "and 3 MiB for 2 children"));
     assert_true(test_pool_print(quota, text, sizeof text) < sizeof text);
     assert_non_null(strstr(text, "a quota of \"pool\", minimum 3 MiB"));
     assert_null(strstr(text, "children"));

@@ -33,6 +33,26 @@ static void free_all(bed *b)
         if (b->pieces[i].address) bed_give(b, i);
 }
 
+/* Small blocks that live through sleeps share their handle with those that come after a wake. */
+static void small_blocks_stay_together_after_a_wake(void **state)
+{
+    (void)state;
+    bed b = bed_open(DEVICE, NULL);
+    bed_take(&b, 16 * TEST_KIB, 0, NULL);
+    bed_take(&b, MIB, 0, NULL); /* the other half of the handle */
+    for (int round = 0; round < 4; round++) {
+        assert_int_equal(put_to_sleep(&b, LOCH_SLEEP_HOST, 0), CELL);
+        wake(&b);
+        bed_expect(&b);
+        bed_take(&b, 16 * TEST_KIB, 0, NULL);
+        assert_int_equal(pool_info(b.pool).reserved_bytes, CELL);
+        pool_expect_whole(b.pool);
+    }
+    free_all(&b);
+    assert_int_equal(pool_trim(b.pool, 0), CELL);
+    bed_close(&b);
+}
+
 static void handles_under_a_block_are_joined(void **state)
 {
     (void)state;
@@ -210,6 +230,7 @@ int main(void)
     if (test_heap_install() != LOCH_OK || test_faulty_register() != LOCH_OK) return 1;
     if (loch_tag_create("red", &red) != LOCH_OK || loch_tag_create("blue", &blue) != LOCH_OK) return 1;
     const struct CMUnitTest tests[] = {
+        POOL_TEST(small_blocks_stay_together_after_a_wake),
         POOL_TEST(handles_under_a_block_are_joined),
         POOL_TEST(a_freed_block_keeps_little_of_its_neighbours),
         POOL_TEST(handles_under_several_blocks_stay_small),

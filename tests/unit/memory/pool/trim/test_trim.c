@@ -92,6 +92,32 @@ static void a_trim_that_keeps_everything_merges_free_memory(void **state)
     }
 }
 
+/* A small block that lives long shares a handle of 2 MiB with a large one. After a trim further small blocks fill the
+ * free memory beside the first one. They do not occupy a second handle. */
+static void small_blocks_stay_together_after_a_trim(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,granule=2MiB");
+    loch_allocator *pool = pool_make(device, NULL);
+    void *small[8], *large = NULL;
+    for (size_t i = 0; i < 8; i++) {
+        small[i] = pool_alloc(pool, 16 * TEST_KIB);
+        if (!large) large = pool_alloc(pool, MIB);
+        assert_int_equal(pool_info(pool).reserved_bytes, 2 * MIB);
+        assert_int_equal(pool_trim(pool, SIZE_MAX), 0);
+        assert_int_equal(pool_info(pool).largest_free_bytes, MIB - (i + 1) * 16 * TEST_KIB);
+        pool_expect_whole(pool);
+    }
+    void *rest = pool_alloc(pool, 512 * TEST_KIB); /* does not fit there, unless no memory is left elsewhere */
+    assert_int_equal(pool_info(pool).reserved_bytes, 4 * MIB);
+    CHECK_OK(loch_free(pool, rest));
+    CHECK_OK(loch_free(pool, large));
+    for (size_t i = 0; i < 8; i++)
+        CHECK_OK(loch_free(pool, small[i]));
+    assert_int_equal(pool_trim(pool, 0), 4 * MIB);
+    pool_end(pool, device);
+}
+
 static void an_idle_cap_gives_back_what_is_above_it(void **state)
 {
     (void)state;
@@ -329,6 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         POOL_TEST(a_trim_keeps_what_it_was_told_to),
         POOL_TEST(a_trim_that_keeps_everything_merges_free_memory),
+        POOL_TEST(small_blocks_stay_together_after_a_trim),
         POOL_TEST(an_idle_cap_gives_back_what_is_above_it),
         POOL_TEST(a_limit_set_below_gives_memory_back),
         POOL_TEST(frees_obey_a_limit),
