@@ -180,7 +180,7 @@ lochi_pool *lochi_family_find_full(lochi_pool *pool, size_t bytes)
 
 size_t lochi_family_count_lack(const lochi_pool *pool, const lochi_pool *above, size_t bytes)
 {
-    size_t needed = lochi_pool_round(pool, bytes);
+    size_t needed = (bytes + pool->step_bytes - 1) / pool->step_bytes * pool->step_bytes;
     lochi_lock_take(&family_lock);
     for (; pool && pool != above; pool = family_counter(pool)) {
         const size_t spare = family_spare(pool);
@@ -188,6 +188,7 @@ size_t lochi_family_count_lack(const lochi_pool *pool, const lochi_pool *above, 
     }
     const size_t limit = family_limit(above), held = above->family.sums[POOL_HELD];
     lochi_lock_drop(&family_lock);
+    if (!needed) return 0; /* promised: it counts in `above` already */
     if (limit >= held) return needed > limit - held ? needed - (limit - held) : 0;
     return needed + (held - limit);
 }
@@ -241,13 +242,18 @@ bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above)
     return pool != NULL;
 }
 
-size_t lochi_family_get_keep(const lochi_pool *pool)
+size_t lochi_family_get_gain(const lochi_pool *pool)
 {
-    lochi_lock_assert_held(&pool->lock);
     lochi_lock_take(&family_lock);
     const size_t held = pool->family.sums[POOL_HELD], minimum = pool->family.minimum;
     lochi_lock_drop(&family_lock);
-    const size_t gain = held > minimum ? held - minimum : 0;
+    return held > minimum ? held - minimum : 0;
+}
+
+size_t lochi_family_get_keep(const lochi_pool *pool)
+{
+    lochi_lock_assert_held(&pool->lock);
+    const size_t gain = lochi_family_get_gain(pool);
     const size_t free = pool->reserved > pool->used ? pool->reserved - pool->used : 0;
     return free > gain ? free - gain : 0;
 }

@@ -28,6 +28,8 @@ size_t lochi_family_count_lack(const lochi_pool *pool, const lochi_pool *above, 
 const lochi_pool *lochi_family_find_limit(lochi_pool *pool, size_t bytes, size_t *limit, size_t *held);
 /* Tells whether the memory of `pool` counts in the limit of `above`. A pool counts in its own limit. */
 bool lochi_family_is_below(const lochi_pool *pool, const lochi_pool *above);
+/* Returns the bytes that a pool can give back for other pools of the family: what it holds above its minimum. */
+size_t lochi_family_get_gain(const lochi_pool *pool);
 /* Returns the free bytes that the pool's minimum covers. They are not given to other pools of the family. */
 size_t lochi_family_get_keep(const lochi_pool *pool);
 /* Returns the number of children, and sets the bytes that count for them in the pool's limit. */

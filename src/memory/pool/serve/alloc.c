@@ -348,7 +348,7 @@ static size_t alloc_ask_others(lochi_pool *pool, const loch_request *request, lo
         status == LOCH_E_MOVING_FORBIDDEN; /* moves would make room, and so would memory of other pools */
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED || is_forbidden;
     const size_t bytes = lochi_request_round(request);
-    const size_t slack = request->alignment > pool->step_bytes && !pool->policy.is_virtual ? request->alignment : 0;
+    const size_t slack = request->alignment > pool->cell_bytes && !pool->policy.is_virtual ? request->alignment : 0;
     size_t gone = 0;
     if (lochi_error_is_final(status) || lochi_pool_is_modest()) return 0;
     if (status == LOCH_E_LIMIT || is_forbidden || (status == LOCH_E_DEVICE_MEMORY && pool->is_related))

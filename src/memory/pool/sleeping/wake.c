@@ -318,16 +318,30 @@ static loch_status wake_once(lochi_pool *pool, size_t *restored)
     return status;
 }
 
+/* Returns the bytes of the handles that get memory in a wake. Others had all of their blocks freed since. */
+static size_t wake_count_needed(lochi_pool *pool)
+{
+    size_t bytes = 0;
+    lochi_pool_assert_both(pool);
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        lochi_rest_set(pool, block, lochi_rest_count_kept(block), POOL_ASLEEP, POOL_WANTED);
+    for (const pool_handle *handle = pool->sleep.handles; handle; handle = handle->next)
+        if (handle->rest == POOL_WANTED) bytes += handle->bytes;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
+        lochi_rest_set(pool, block, lochi_rest_count_kept(block), POOL_WANTED, POOL_ASLEEP);
+    return bytes;
+}
+
 /* Gives back unused memory of this pool and of other pools. Returns the bytes given back. */
 static size_t wake_make_room(lochi_pool *pool, loch_status why)
 {
     const loch_error saved = lochi_error_save();
     lochi_pool_take_locks(pool);
     size_t gone = lochi_pool_trim(pool, 0);
-    const size_t asleep = pool->sleep.bytes;
+    const size_t needed = wake_count_needed(pool);
     lochi_pool_drop_locks(pool);
-    if (why == LOCH_E_LIMIT || pool->is_related) gone += lochi_pool_ask_family(pool, asleep, false);
-    if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool, asleep, why);
+    if (why == LOCH_E_LIMIT || pool->is_related) gone += lochi_pool_ask_family(pool, needed, false);
+    if (why == LOCH_E_DEVICE_MEMORY) gone += lochi_pool_ask_siblings(pool, needed, why);
     lochi_error_restore(&saved);
     return gone;
 }

@@ -41,6 +41,37 @@ size_t lochi_pool_count_idle(lochi_pool *pool, bool has_passed)
     return bytes;
 }
 
+/* Returns the bytes of the handles in a range of free addresses. */
+static size_t release_count_between(lochi_pool *pool, uintptr_t start, uintptr_t end)
+{
+    size_t bytes = 0;
+    for (const pool_handle *handle; (handle = lochi_pool_find_whole(pool, start, end)); bytes += release_count(handle))
+        start = handle->at + handle->bytes;
+    return bytes;
+}
+
+/* Tells whether the block behind a free one is free too, and its memory may be merged with it. */
+static bool release_goes_on(const pool_block *block)
+{
+    const pool_block *behind = block->behind;
+    return behind && lochi_pool_state(behind) == POOL_FREE &&
+           (behind->lane == block->lane || (!behind->lane->capture && !block->lane->capture));
+}
+
+size_t lochi_pool_count_whole(lochi_pool *pool)
+{
+    lochi_lock_assert_held(&pool->lock);
+    size_t bytes = pool->loose_bytes;
+    for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
+        if (lochi_pool_state(block) != POOL_FREE) continue;
+        const uintptr_t start = block->start;
+        while (release_goes_on(block))
+            block = block->behind;
+        bytes += release_count_between(pool, start, block->start + block->bytes);
+    }
+    return bytes;
+}
+
 pool_handle *lochi_pool_find_idle(lochi_pool *pool, const pool_lane *lane, size_t max_bytes, pool_block **out)
 {
     lochi_lock_assert_held(&pool->lock);

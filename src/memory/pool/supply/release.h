@@ -32,6 +32,9 @@ void lochi_pool_forget_given(pool_given *given);
 /* Returns the bytes of handles that are unmapped or lie wholly in free blocks; with `has_passed` only those that
  * lochi_pool_give_back gives back now. */
 size_t lochi_pool_count_idle(lochi_pool *pool, bool has_passed);
+/* Returns the bytes of handles that are unmapped or lie wholly under free memory, of whatever streams: those that can
+ * be given back once all streams have passed. */
+size_t lochi_pool_count_whole(lochi_pool *pool);
 /* Gives loose handles and those listed as idle back to the device until `bytes` have gone or none is left. Merges the
  * free blocks on a handle first: they may be pieces, parts of nests, or blocks of several streams. Visits listed
  * handles only. `is_small`: leaves handles under pieces above 1 MiB. `*is_unfinished` tells whether streams may still

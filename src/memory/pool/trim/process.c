@@ -178,8 +178,8 @@ static bool process_can_help(const process_need *need, const lochi_pool *other)
 /* Returns the part of `bytes` that a pool can give back: its minimum stays, if a limit is reached. */
 static size_t process_cap_gain(const process_need *need, const lochi_pool *other, size_t bytes)
 {
-    const size_t keep = need->full ? lochi_family_get_keep(other) : 0;
-    return bytes > keep ? bytes - keep : 0;
+    const size_t gain = need->full ? lochi_family_get_gain(other) : SIZE_MAX;
+    return bytes < gain ? bytes : gain;
 }
 
 /* Returns the bytes of other pools that may be free: at most so many can be given back. */
@@ -197,7 +197,7 @@ static size_t process_count_spare(const process_need *need)
 }
 
 /* Returns the bytes of other pools that can be given back: those in whole handles, after what threads cache was
- * merged. */
+ * merged, and after a wait for their streams. */
 static size_t process_count_idle(const process_need *need, pool_handle **returned)
 {
     size_t idle = 0;
@@ -205,8 +205,7 @@ static size_t process_count_idle(const process_need *need, pool_handle **returne
     for (lochi_pool *other = process_pools; other; other = other->next_pool) {
         if (!process_can_help(need, other)) continue;
         lochi_pool_take_locks(other);
-        lochi_pool_gather(other);
-        idle += process_cap_gain(need, other, lochi_pool_count_idle(other, false) + other->waiting_bytes);
+        idle += process_cap_gain(need, other, lochi_pool_count_trim(other));
         process_drop_locks(other, returned);
     }
     return idle;

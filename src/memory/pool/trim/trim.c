@@ -48,6 +48,15 @@ static bool trim_is_unfinished(const lochi_pool *pool)
     return false;
 }
 
+size_t lochi_pool_count_trim(lochi_pool *pool)
+{
+    lochi_pool_assert_both(pool);
+    lochi_pool_gather(pool);
+    if (pool->is_of_graphs) return lochi_pool_count_idle(pool, false);
+    const bool is_waiting = pool->waiting_bytes || pool->fading.first || pool->has_shrunk; /* may complete any handle */
+    return is_waiting ? lochi_pool_count_spare(pool) : lochi_pool_count_whole(pool);
+}
+
 size_t lochi_pool_trim(lochi_pool *pool, size_t keep)
 {
     lochi_pool_assert_both(pool);

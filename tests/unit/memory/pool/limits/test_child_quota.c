@@ -147,6 +147,121 @@ static void minima_of_a_parent_without_a_limit_fit_the_device(void **state)
     pool_end_sim(parent, device);
 }
 
+/* --- what related pools can give back --- */
+
+/* Two streams still use the two halves of a free handle. It is whole after a wait for both. */
+static void a_family_waits_for_the_streams_of_idle_memory(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,granule=4MiB");
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = 8 * MIB};
+    loch_allocator *parent = pool_make(device, &options), *one = child_quota(parent, 0, 0);
+    loch_allocator *two = child_quota(parent, 0, 0);
+    loch_stream *a = sim_stream(device, LOCH_STREAM_INDEPENDENT), *b = sim_stream(device, LOCH_STREAM_INDEPENDENT);
+    void *first = pool_alloc_on(one, 2 * MIB, a), *second = pool_alloc_on(one, 2 * MIB, b);
+    assert_int_equal(pool_info(one).reserved_bytes, 4 * MIB);
+    CHECK_OK(sim_busy(a, 1000000));
+    CHECK_OK(sim_busy(b, 1000000));
+    CHECK_OK(loch_free(one, first));
+    CHECK_OK(loch_free(one, second));
+    void *block = pool_alloc(two, 8 * MIB);
+    CHECK_OK(loch_free(two, block));
+    loch_stream_close(a);
+    loch_stream_close(b);
+    loch_allocator_release(one);
+    loch_allocator_release(two);
+    pool_end_sim(parent, device);
+}
+
+/* A child gives back what it holds above its minimum, whether the minimum is in idle handles or beside live blocks. */
+static void a_minimum_in_parts_of_handles_leaves_whole_handles_to_others(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,granule=4MiB");
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = 64 * MIB};
+    loch_allocator *parent = pool_make(device, &options), *child = child_quota(parent, 24 * MIB, 0);
+    void *live[12], *large = pool_alloc(child, 24 * MIB);
+    for (size_t i = 0; i < 12; i++)
+        live[i] = pool_alloc(child, 2 * MIB);
+    assert_int_equal(pool_info(child).reserved_bytes, 48 * MIB);
+    for (size_t i = 0; i < 12; i += 2)
+        CHECK_OK(loch_free(child, live[i])); /* 12 MiB that cannot go back */
+    CHECK_OK(loch_free(child, large));       /* 24 MiB that can, of which the minimum needs none */
+    void *block = pool_alloc(parent, 40 * MIB);
+    CHECK_OK(loch_free(parent, block));
+    for (size_t i = 1; i < 12; i += 2)
+        CHECK_OK(loch_free(child, live[i]));
+    loch_allocator_release(child);
+    pool_end_sim(parent, device);
+}
+
+/* Segments of pinned memory are as large as their blocks, to a page: a request needs no whole cell. */
+static void a_family_of_pinned_pools_counts_in_pages(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB");
+    const loch_pool_options options = {.size = sizeof options, .kind = LOCH_MEMORY_PINNED, .limit_bytes = 12 * MIB};
+    loch_allocator *parent = pool_make(device, &options), *one = child_quota(parent, 0, 0);
+    loch_allocator *two = child_quota(parent, 0, 0);
+    void *live = pool_alloc(one, 7 * MIB), *idle = pool_alloc(one, 5 * MIB), *block;
+    assert_int_equal(pool_info(one).reserved_bytes, 12 * MIB);
+    CHECK_OK(loch_free(one, idle));
+    CHECK_OK(loch_alloc(two, 5 * MIB, &block));
+    CHECK_OK(loch_free(two, block));
+    CHECK_OK(pool_try_alloc(one, 5 * MIB, 0, NULL, &idle));
+    CHECK_OK(loch_free(one, idle));
+    CHECK_OK(pool_try_alloc(two, 5 * MIB, 64 * KIB, NULL, &block)); /* segments start at a cell */
+    CHECK_OK(loch_free(two, block));
+    CHECK_OK(loch_free(one, live));
+    loch_allocator_release(one);
+    loch_allocator_release(two);
+    pool_end_sim(parent, device);
+}
+
+/* A pool above holds more than its limit since that was lowered. A request inside a minimum needs nothing of it. */
+static void a_lowered_limit_above_a_minimum_is_no_lack(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,granule=64KiB");
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = 64 * MIB};
+    loch_allocator *top = pool_make(device, &options), *safe = child_quota(top, 20 * MIB, 0);
+    loch_allocator *below = child_quota(safe, 0, 4 * MIB), *last = child_quota(below, 0, 0);
+    void *live = pool_alloc(top, 40 * MIB), *block;
+    CHECK_OK(loch_pool_set_limit(top, 44 * MIB)); /* less than it holds and has promised, together */
+    void *idle = pool_alloc(last, 4 * MIB);
+    CHECK_OK(loch_free(last, idle));
+    CHECK_OK(loch_alloc(below, 2 * MIB, &block));
+    CHECK_OK(loch_free(below, block));
+    CHECK_OK(loch_free(top, live));
+    loch_allocator_release(last);
+    loch_allocator_release(below);
+    loch_allocator_release(safe);
+    pool_end_sim(top, device);
+}
+
+/* Blocks that were freed in a sleeping pool need no memory when it wakes. */
+static void a_wake_asks_the_family_for_what_lives(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,granule=64KiB,backed");
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = 40 * MIB};
+    loch_allocator *parent = pool_make(device, &options), *one = child_quota(parent, 0, 0);
+    loch_allocator *two = child_quota(parent, 0, 0);
+    const loch_sleep_options drop = {.size = sizeof drop, .contents = LOCH_SLEEP_DROP};
+    void *kept = pool_alloc(one, 16 * MIB), *gone = pool_alloc(one, 16 * MIB);
+    CHECK_OK(loch_pool_sleep(one, &drop, NULL));
+    CHECK_OK(loch_free(one, gone));
+    void *live = pool_alloc(two, 20 * MIB), *idle = pool_alloc(two, 20 * MIB);
+    CHECK_OK(loch_free(two, idle));
+    CHECK_OK(loch_pool_wake(one, NULL));
+    assert_int_equal(pool_info(one).reserved_bytes, 16 * MIB);
+    CHECK_OK(loch_free(one, kept));
+    CHECK_OK(loch_free(two, live));
+    loch_allocator_release(one);
+    loch_allocator_release(two);
+    pool_end_sim(parent, device);
+}
+
 /* --- a child for each request --- */
 
 #define MANY 10000
@@ -323,6 +438,11 @@ int main(void)
         POOL_TEST(idle_memory_is_borrowed_and_taken_back),
         POOL_TEST(growable_blocks_borrow_from_the_family),
         POOL_TEST(minima_of_a_parent_without_a_limit_fit_the_device),
+        POOL_TEST(a_family_waits_for_the_streams_of_idle_memory),
+        POOL_TEST(a_minimum_in_parts_of_handles_leaves_whole_handles_to_others),
+        POOL_TEST(a_family_of_pinned_pools_counts_in_pages),
+        POOL_TEST(a_lowered_limit_above_a_minimum_is_no_lack),
+        POOL_TEST(a_wake_asks_the_family_for_what_lives),
         POOL_TEST(families_are_in_the_report),
         POOL_TEST(threads_that_end_give_back),
     };
