@@ -203,6 +203,7 @@ loch_status lochi_pool_fetch_segment(lochi_pool *pool, const pool_segment_size *
                                      uint32_t flags, pool_handle **out)
 {
     lochi_room *room = lochi_room_get();
+    const bool is_modest = size->is_modest || lochi_pool_is_modest(); /* what it is fetched for can do without it */
     pool_fetch fetch = {.pool = pool, .is_modest = true, .outer = room ? room->fetch : NULL};
     loch_status status = LOCH_E_DEVICE_MEMORY;
     const loch_error saved = lochi_error_save();
@@ -210,7 +211,7 @@ loch_status lochi_pool_fetch_segment(lochi_pool *pool, const pool_segment_size *
     if (size->wished > size->needed)
         status = source_fetch(pool, size->wished, size->alignment, stream, flags | LOCH_ALLOC_NO_RETRY, out);
     if (status != LOCH_OK) {
-        fetch.is_modest = size->is_modest;
+        fetch.is_modest = is_modest;
         lochi_error_restore(&saved);
         status = source_fetch(pool, size->needed, size->alignment, stream, flags, out);
     }

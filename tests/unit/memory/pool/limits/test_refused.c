@@ -815,26 +815,33 @@ static void a_family_keeps_what_cannot_help(void **state)
     pool_end_sim(top, device);
 }
 
-/* A pool on a source asks it for larger segments than a request needs. Other pools give nothing back for that. */
+/* A pool on a source asks it for larger segments than a request needs. Other pools give nothing back for that, also if
+ * the source has a source itself. */
 static void larger_segments_take_nothing_from_other_pools(void **state)
 {
     (void)state;
-    loch_device *device = sim_open(SIM);
-    loch_allocator *source = pool_make(device, NULL), *other = pool_make(device, NULL);
-    const loch_pool_options options = {.size = sizeof options, .source = source, .handle_bytes = 32 * MIB};
-    loch_allocator *pool = pool_make(device, &options);
-    void *idle = pool_alloc(other, 40 * MIB);
-    CHECK_OK(loch_free(other, idle));
-    const size_t held = pool_info(other).reserved_bytes;
-    void *block = pool_alloc(pool, 2 * MIB), *large;
-    assert_int_equal(pool_info(other).reserved_bytes, held);
-    CHECK_OK(loch_alloc(pool, 40 * MIB, &large)); /* needed: they do */
-    assert_true(pool_info(other).reserved_bytes < held);
-    CHECK_OK(loch_free(pool, large));
-    CHECK_OK(loch_free(pool, block));
-    loch_allocator_release(pool);
-    loch_allocator_release(other);
-    pool_end_sim(source, device);
+    for (size_t depth = 1; depth <= 2; depth++) {
+        loch_device *device = sim_open(SIM);
+        loch_allocator *source = pool_make(device, NULL), *other = pool_make(device, NULL);
+        loch_pool_options options = {.size = sizeof options, .source = source};
+        loch_allocator *between = depth > 1 ? pool_make(device, &options) : NULL;
+        if (between) options.source = between;
+        options.handle_bytes = 32 * MIB;
+        loch_allocator *pool = pool_make(device, &options);
+        void *idle = pool_alloc(other, 40 * MIB);
+        CHECK_OK(loch_free(other, idle));
+        const size_t held = pool_info(other).reserved_bytes;
+        void *block = pool_alloc(pool, 2 * MIB), *large;
+        assert_int_equal(pool_info(other).reserved_bytes, held);
+        CHECK_OK(loch_alloc(pool, 40 * MIB, &large)); /* needed: they do */
+        assert_true(pool_info(other).reserved_bytes < held);
+        CHECK_OK(loch_free(pool, large));
+        CHECK_OK(loch_free(pool, block));
+        loch_allocator_release(pool);
+        loch_allocator_release(between);
+        loch_allocator_release(other);
+        pool_end_sim(source, device);
+    }
 }
 
 /* What threads cache is counted too: it can be given back. */
