@@ -118,6 +118,27 @@ static void small_blocks_stay_together_after_a_trim(void **state)
     pool_end(pool, device);
 }
 
+/* An arena lies beside a free handle. It stays an arena when the handle goes back. */
+static void an_arena_beside_a_free_handle_stays(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,granule=2MiB");
+    loch_allocator *pool = pool_make(device, NULL);
+    void *large = pool_alloc(pool, MIB), *first = pool_alloc(pool, 16 * TEST_KIB), *beside = pool_alloc(pool, 2 * MIB);
+    assert_int_equal(pool_info(pool).reserved_bytes, 4 * MIB);
+    assert_ptr_equal((char *)large + MIB, first);
+    assert_ptr_equal((char *)large + 2 * MIB, beside);
+    CHECK_OK(loch_free(pool, beside));
+    assert_int_equal(pool_trim(pool, 0), 2 * MIB);
+    pool_expect_whole(pool);
+    void *second = pool_alloc(pool, 16 * TEST_KIB);
+    assert_int_equal(pool_info(pool).reserved_bytes, 2 * MIB);
+    CHECK_OK(loch_free(pool, large));
+    CHECK_OK(loch_free(pool, first));
+    CHECK_OK(loch_free(pool, second));
+    pool_end_sim(pool, device);
+}
+
 static void an_idle_cap_gives_back_what_is_above_it(void **state)
 {
     (void)state;
@@ -356,6 +377,7 @@ int main(void)
         POOL_TEST(a_trim_keeps_what_it_was_told_to),
         POOL_TEST(a_trim_that_keeps_everything_merges_free_memory),
         POOL_TEST(small_blocks_stay_together_after_a_trim),
+        POOL_TEST(an_arena_beside_a_free_handle_stays),
         POOL_TEST(an_idle_cap_gives_back_what_is_above_it),
         POOL_TEST(a_limit_set_below_gives_memory_back),
         POOL_TEST(frees_obey_a_limit),
