@@ -163,6 +163,7 @@ typedef struct process_need {
     const loch_device *device;
     loch_memory_kind kind;
     const lochi_pool *full; /* NULL: the device is short */
+    const lochi_pool *user; /* that gets the memory up to a limit; NULL: none */
 } process_need;
 
 /* Tells whether a pool can give memory back. One whose driver call the thread is inside of cannot. One for which the
@@ -175,10 +176,16 @@ static bool process_can_help(const process_need *need, const lochi_pool *other)
     return other->device == need->device && other->kind == need->kind;
 }
 
-/* Returns the part of `bytes` that a pool can give back: its minimum stays, if a limit is reached. */
+/* Tells whether the minimum of a pool stays, because a limit is reached. It is there for the pools below as well. */
+static bool process_keeps_minimum(const process_need *need, const lochi_pool *other)
+{
+    return need->full && !(need->user && lochi_family_is_below(need->user, other));
+}
+
+/* Returns the part of `bytes` that a pool can give back. */
 static size_t process_cap_gain(const process_need *need, const lochi_pool *other, size_t bytes)
 {
-    const size_t gain = need->full ? lochi_family_get_gain(other) : SIZE_MAX;
+    const size_t gain = process_keeps_minimum(need, other) ? lochi_family_get_gain(other) : SIZE_MAX;
     return bytes < gain ? bytes : gain;
 }
 
@@ -275,14 +282,15 @@ size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked)
 {
     size_t gone = 0;
     pool_handle *returned = NULL;
-    const process_need need = {.asker = is_asked ? NULL : pool, .full = lochi_family_find_full(pool, bytes)};
+    const process_need need = {
+        .asker = is_asked ? NULL : pool, .full = lochi_family_find_full(pool, bytes), .user = bytes ? pool : NULL};
     if (!need.full || lochi_lock_is_mine(&process_lock)) return 0; /* as in process_ask */
     lochi_lock_take(&process_lock);
     const bool is_enough = !bytes || process_is_family_enough(need, pool, bytes, &returned);
     for (lochi_pool *other = is_enough ? process_pools : NULL; other; other = other->next_pool) {
         if (!process_can_help(&need, other)) continue;
         lochi_pool_take_locks(other);
-        gone += lochi_pool_trim(other, lochi_family_get_keep(other));
+        gone += lochi_pool_trim(other, process_keeps_minimum(&need, other) ? lochi_family_get_keep(other) : 0);
         process_drop_locks(other, &returned);
     }
     lochi_lock_drop(&process_lock);

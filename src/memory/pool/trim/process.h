@@ -20,7 +20,8 @@ loch_status lochi_pool_visit_all(pool_visitor *visit, void *user);
 size_t lochi_pool_ask_siblings(lochi_pool *pool, size_t bytes, loch_status why);
 /* Asks all pools below the topmost full pool to give back memory, to make room for `bytes` within the limits of the
  * family; none if all of that memory together were not enough. Asks `pool` itself only if `is_asked`. No pool gives
- * back memory below its minimum. 0 bytes: to obey limits that were lowered. Returns the bytes given back. */
+ * back memory below its minimum, except for itself and for pools below it. 0 bytes: to obey limits that were lowered.
+ * Returns the bytes given back. */
 size_t lochi_pool_ask_family(lochi_pool *pool, size_t bytes, bool is_asked);
 
 #endif

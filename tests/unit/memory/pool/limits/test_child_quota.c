@@ -239,6 +239,31 @@ static void a_lowered_limit_above_a_minimum_is_no_lack(void **state)
     pool_end_sim(top, device);
 }
 
+/* The minimum of a pool is for its children as well: what it has idle serves them, whether a thread caches it or not. */
+static void a_minimum_serves_the_children_of_its_pool(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        loch_device *device = sim_open("sim:256MiB,granule=64KiB");
+        const loch_pool_options options = {.size = sizeof options, .limit_bytes = 64 * MIB};
+        loch_allocator *top = pool_make(device, &options), *safe = child_quota(top, 16 * MIB, 16 * MIB);
+        loch_allocator *below = child_quota(safe, 0, 0), *none;
+        void *block = pool_alloc(safe, 8 * MIB);
+        CHECK_OK(loch_free(safe, block));
+        if (i) (void)pool_trim(safe, SIZE_MAX);
+        CHECK_OK(loch_alloc(below, 12 * MIB, &block));
+        CHECK_OK(loch_free(below, block));
+        (void)pool_trim(below, 0);
+        CHECK_OK(loch_free(safe, pool_alloc(safe, 8 * MIB)));
+        if (i) (void)pool_trim(safe, SIZE_MAX);
+        CHECK_OK(child_try(safe, LOCH_CHILD_QUOTA, 12 * MIB, 0, NULL, &none));
+        loch_allocator_release(none);
+        loch_allocator_release(below);
+        loch_allocator_release(safe);
+        pool_end_sim(top, device);
+    }
+}
+
 /* Blocks that were freed in a sleeping pool need no memory when it wakes. */
 static void a_wake_asks_the_family_for_what_lives(void **state)
 {
@@ -442,6 +467,7 @@ int main(void)
         POOL_TEST(a_minimum_in_parts_of_handles_leaves_whole_handles_to_others),
         POOL_TEST(a_family_of_pinned_pools_counts_in_pages),
         POOL_TEST(a_lowered_limit_above_a_minimum_is_no_lack),
+        POOL_TEST(a_minimum_serves_the_children_of_its_pool),
         POOL_TEST(a_wake_asks_the_family_for_what_lives),
         POOL_TEST(families_are_in_the_report),
         POOL_TEST(threads_that_end_give_back),
