@@ -538,17 +538,6 @@ static bool heap_is_anybodys(const pool_block *block)
     return heap_may_join(block, NULL) && !block->is_nest;
 }
 
-/* Tells whether a handle in which free memory of a nest lies is idle, once that memory is merged with the memory around
- * it. */
-static bool heap_keeps_handle(lochi_pool *pool, const pool_block *block)
-{
-    const heap_run run = heap_find_run(block);
-    const pool_handle *first = lochi_pool_find_handle(pool, block->start),
-                      *last = lochi_pool_find_handle(pool, block->start + block->bytes - 1);
-    const uintptr_t end = last->at + last->bytes;
-    return lochi_pool_find_whole(pool, first->at > run.start ? first->at : run.start, end < run.end ? end : run.end);
-}
-
 /* Makes free memory of nests ordinary free memory of their lanes: of all of them, or where it keeps a handle from being
  * idle. */
 static void heap_open_nests(lochi_pool *pool, bool all)
@@ -558,7 +547,8 @@ static void heap_open_nests(lochi_pool *pool, bool all)
         for (pool_block *block; (block = lochi_pool_bins_below(&lane->nests, &bin)); bin--)
             for (pool_block *next; block; block = next) {
                 next = block->list_next; /* opened nests leave the bin */
-                if (!all && !heap_keeps_handle(pool, block)) continue;
+                const heap_run run = heap_find_run(block);
+                if (!all && !lochi_pool_find_whole_under(pool, block, run.start, run.end)) continue;
                 lochi_pool_bins_remove(&lane->nests, block);
                 block->is_nest = false;
                 block = heap_merge(pool, block);

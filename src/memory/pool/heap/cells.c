@@ -188,6 +188,15 @@ pool_handle *lochi_pool_find_whole(lochi_pool *pool, uintptr_t start, uintptr_t 
     return NULL;
 }
 
+pool_handle *lochi_pool_find_whole_under(lochi_pool *pool, const pool_block *block, uintptr_t start, uintptr_t end)
+{
+    const pool_handle *first = lochi_pool_find_handle(pool, block->start),
+                      *last = lochi_pool_find_handle(pool, block->start + block->bytes - 1);
+    if (first->at > start) start = first->at;
+    if (last->at + last->bytes < end) end = last->at + last->bytes;
+    return lochi_pool_find_whole(pool, start, end);
+}
+
 bool lochi_pool_sleeps_in(const lochi_pool *pool, uintptr_t start, size_t bytes)
 {
     for (uintptr_t at = start; at < start + bytes;) {

@@ -70,6 +70,9 @@ void lochi_pool_close_cells(lochi_pool *pool);
 /* Finds the first handle that lies wholly between two addresses of free memory and has no second mapping. Returns
  * NULL for none. */
 pool_handle *lochi_pool_find_whole(lochi_pool *pool, uintptr_t start, uintptr_t end);
+/* Finds the first handle that lies wholly between two addresses of free memory, and in part under a free block there.
+ * Returns NULL for none. */
+pool_handle *lochi_pool_find_whole_under(lochi_pool *pool, const pool_block *block, uintptr_t start, uintptr_t end);
 
 /* Tells whether memory in [start, start + bytes) is asleep. */
 bool lochi_pool_sleeps_in(const lochi_pool *pool, uintptr_t start, size_t bytes);

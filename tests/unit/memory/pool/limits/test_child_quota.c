@@ -239,7 +239,7 @@ static void a_lowered_limit_above_a_minimum_is_no_lack(void **state)
     pool_end_sim(top, device);
 }
 
-/* The minimum of a pool is for its children as well: what it has idle serves them, whether a thread caches it or not. */
+/* The minimum of a pool is for its children as well: what it has idle serves them, cached by a thread or not. */
 static void a_minimum_serves_the_children_of_its_pool(void **state)
 {
     (void)state;
