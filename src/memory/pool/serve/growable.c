@@ -377,6 +377,7 @@ bool lochi_pool_get_growth(lochi_pool *pool, const void *address, lochi_growth *
     if (block)
         *out = (lochi_growth){.bytes = lochi_pool_requested(block),
                               .max_bytes = block->bytes,
+                              .committed = block->committed,
                               .timeout_ns = block->kept->shrink_epoch,
                               .flags = block->kept->frozen};
     if (!is_mine) lochi_lock_drop(&pool->lock);

@@ -8,6 +8,7 @@
 /* A growable block: its sizes, and how its request was to be retried. */
 typedef struct lochi_growth {
     size_t bytes, max_bytes;
+    size_t committed; /* bytes that have memory */
     uint64_t timeout_ns;
     uint32_t flags;
 } lochi_growth;

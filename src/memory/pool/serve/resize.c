@@ -122,7 +122,8 @@ static loch_status resize_again(lochi_pool *pool, void *address, size_t bytes, l
 {
     const bool is_short = status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_FRAGMENTED;
     lochi_growth now = {0};
-    const size_t more = lochi_pool_get_growth(pool, address, &now) && bytes > now.bytes ? bytes - now.bytes : bytes;
+    const size_t more =
+        lochi_pool_get_growth(pool, address, &now) && bytes > now.committed ? bytes - now.committed : bytes;
     size_t gone = 0;
     if (!lochi_error_is_final(status)) {
         if (status == LOCH_E_LIMIT || (status == LOCH_E_DEVICE_MEMORY && pool->is_related))

@@ -129,6 +129,24 @@ static void growable_blocks_borrow_from_the_family(void **state)
     pool_end_sim(parent, device);
 }
 
+/* A growth fills the last granule of the block first. It lacks the memory of whole further granules only. */
+static void a_growth_lacks_what_its_last_granule_does_not_have(void **state)
+{
+    (void)state;
+    loch_device *device = sim_open("sim:256MiB,granule=4MiB");
+    const loch_pool_options options = {.size = sizeof options, .limit_bytes = 12 * MIB};
+    loch_allocator *parent = pool_make(device, &options), *child = child_quota(parent, 0, 0);
+    const loch_request request = {.size = sizeof request, .bytes = MIB};
+    void *live = pool_alloc(parent, 4 * MIB), *idle = pool_alloc(parent, 4 * MIB), *block = TEST_UNTOUCHED;
+    CHECK_OK(loch_pool_alloc_growable(child, 64 * MIB, &request, &block));
+    CHECK_OK(loch_free(parent, idle));
+    CHECK_OK(loch_pool_resize_growable(child, block, 8 * MIB));
+    CHECK_OK(loch_free(child, block));
+    CHECK_OK(loch_free(parent, live));
+    loch_allocator_release(child);
+    pool_end_sim(parent, device);
+}
+
 /* A family without a limit has the device's. */
 static void minima_of_a_parent_without_a_limit_fit_the_device(void **state)
 {
@@ -462,6 +480,7 @@ int main(void)
         POOL_TEST(a_child_without_blocks_makes_no_driver_call),
         POOL_TEST(idle_memory_is_borrowed_and_taken_back),
         POOL_TEST(growable_blocks_borrow_from_the_family),
+        POOL_TEST(a_growth_lacks_what_its_last_granule_does_not_have),
         POOL_TEST(minima_of_a_parent_without_a_limit_fit_the_device),
         POOL_TEST(a_family_waits_for_the_streams_of_idle_memory),
         POOL_TEST(a_minimum_in_parts_of_handles_leaves_whole_handles_to_others),
