@@ -11,6 +11,7 @@
 #ifndef LOCH_ENGINE_H
 #define LOCH_ENGINE_H
 
+#include <loch/check.h>
 #include <loch/library.h>
 #include <loch/moving.h>
 #include <loch/pool.h>

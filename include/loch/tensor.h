@@ -21,6 +21,7 @@
 #define LOCH_TENSOR_H
 
 #include <loch/buffer.h>
+#include <loch/check.h>
 #include <loch/dtype.h>
 
 LOCH_BEGIN_DECLS

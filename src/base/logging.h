@@ -5,7 +5,6 @@
 #define LOCHI_LOGGING_H
 
 #include "base/shared.h"
-#include "base/shared.h"
 #include <loch/log.h>
 #include <stdatomic.h>
 

@@ -44,7 +44,8 @@ static void a_cache_at_its_limit_keeps_its_contents(void **state)
     clear_log();
     assert_int_equal(fill(context, 1900, 256), -2); /* llama.cpp's result for memory that is short */
     assert_true(is_logged("Loch: cannot grow a cache"));
-    assert_true(is_logged("limit of"));
+    /* The limit leaves no new granule. If the pool has as much free between blocks, it says that instead. */
+    assert_true(is_logged("is at its limit of") || is_logged("not free in one piece"));
     assert_true(tag_bytes(ggml, LOCH_GGML_CACHE) <= cache + (size_t)3 * 2 * MIB);
     assert_int_equal(fill(context, 1900, 64), 0); /* less text fits, and nothing was lost */
     assert_int_equal(fill(plain, 1900, 64), 0);

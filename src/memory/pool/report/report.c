@@ -156,8 +156,8 @@ loch_status loch_pool_print(loch_allocator *pool, char *text, size_t bytes, size
     const size_t children = lochi_family_count(self, &for_children);
     lochi_pool_drop_locks(self);
     lochi_text_write(&out, "pool \"%s\" on %s\n", loch_allocator_get_name(pool), self->device->name);
-    lochi_text_write(&out, "  held from the device: %s in %zu handles, peak %s, ", LOCHI_SIZE(info.reserved_bytes),
-                     info.handles, LOCHI_SIZE(info.peak_reserved_bytes));
+    lochi_text_write(&out, "  held from the device: %s in %zu %s, peak %s, ", LOCHI_SIZE(info.reserved_bytes),
+                     info.handles, info.handles == 1 ? "handle" : "handles", LOCHI_SIZE(info.peak_reserved_bytes));
     if (children) /* what they hold or are promised counts in the limit */
         lochi_text_write(&out, "and %s for %zu %s, ", LOCHI_SIZE(for_children), children,
                          children == 1 ? "child" : "children");

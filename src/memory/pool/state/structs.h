@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The state of a pool: structs, accessors and invariants. docs/architecture.md draws the parts of this room and
+/* The state of a pool: structs, accessors and invariants. docs/inside/pool.md draws the parts of this room and
  * their dependencies.
  *
  * Addresses. A pool has one large reservation (or raw segments, without virtual memory), its range; large growable
