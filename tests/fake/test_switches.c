@@ -294,6 +294,41 @@ static void a_pool_of_an_integrated_device_refuses_without_taking(void **state)
     close_with(device, "integrated=off,total=2GiB,context=32MiB");
 }
 
+static size_t read_free(loch_device *device)
+{
+    loch_memory_info info = {.size = sizeof info};
+    CHECK_OK(loch_device_calculate_memory(device, &info));
+    return info.free_bytes;
+}
+
+/* Fills the device but for less than 32 MiB and frees all of it. Returns what the device has free then. */
+static size_t fill_and_free(loch_device *device, size_t headroom_bytes)
+{
+    static void *blocks[256];
+    const loch_pool_options options = {.size = sizeof options, .headroom_bytes = headroom_bytes};
+    loch_allocator *pool;
+    size_t count = 0;
+    CHECK_OK(loch_pool_create(device, "pool", &options, &pool));
+    for (; read_free(device) >= 32 * TEST_MIB; count++)
+        CHECK_OK(loch_alloc(pool, 16 * TEST_MIB, &blocks[count]));
+    while (count)
+        CHECK_OK(loch_free(pool, blocks[--count]));
+    const size_t left = read_free(device);
+    loch_allocator_release(pool);
+    return left;
+}
+
+/* On CUDA a pool's idle memory leaves 1/32 of a small device to others, unless it is told otherwise. */
+static void idle_memory_leaves_a_part_of_the_device(void **state)
+{
+    (void)state;
+    loch_device *device = open_with("total=2GiB");
+    const size_t left = fill_and_free(device, 0);
+    assert_true(left >= 64 * TEST_MIB && left < 128 * TEST_MIB);
+    assert_true(fill_and_free(device, 1) < 32 * TEST_MIB);
+    close_with(device, "total=2GiB");
+}
+
 /* Rows further apart than the driver can copy are copied one by one. */
 static void rows_beyond_the_largest_pitch_are_copied(void **state)
 {
@@ -463,6 +498,7 @@ int main(void)
         cmocka_unit_test(an_unmapping_that_is_refused_can_be_tried_again),
         cmocka_unit_test(an_integrated_device_reports_what_is_free),
         cmocka_unit_test(a_pool_of_an_integrated_device_refuses_without_taking),
+        cmocka_unit_test(idle_memory_leaves_a_part_of_the_device),
         cmocka_unit_test(rows_beyond_the_largest_pitch_are_copied),
         cmocka_unit_test(codes_become_statuses),
         cmocka_unit_test(a_driver_that_has_ended_has_freed_everything),
