@@ -34,10 +34,7 @@ typedef struct program {
 static void program_expect_whole(program *p)
 {
     lochi_pool *pool = lochi_pool_of(p->pool);
-    if (!pool) return;
-    lochi_lock_take(&pool->lock);
-    const char *wrong = lochi_pool_check(pool);
-    lochi_lock_drop(&pool->lock);
+    const char *wrong = pool ? lochi_pool_check(pool) : NULL;
     if (wrong && !p->notes.wrong) p->notes.wrong = wrong;
 }
 

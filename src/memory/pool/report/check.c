@@ -156,8 +156,9 @@ static const char *check_idle(const lochi_pool *pool, const pool_handle *handle)
     return lochi_pool_state(block) == POOL_FREE ? "an idle handle is not listed" : NULL;
 }
 
-const char *lochi_pool_check(lochi_pool *pool)
+static const char *check_all(lochi_pool *pool)
 {
+    lochi_lock_assert_held(&pool->lock);
     size_t handles = pool->loose_bytes, asleep = 0, free = 0, big = 0, dormant = 0, listed = 0, bare = 0, cached = 0;
     const char *wrong = NULL;
     for (const pool_block *block = NULL; !wrong && (block = lochi_pool_next_block(pool, block));) {
@@ -199,5 +200,14 @@ const char *lochi_pool_check(lochi_pool *pool)
     if (!wrong) wrong = check_cached(pool, cached);
     if (!wrong) wrong = check_owners(pool);
     if (!wrong && pool->is_related && !lochi_family_check(pool)) wrong = "the family's sum is not what its pools hold";
+    return wrong;
+}
+
+const char *lochi_pool_check(lochi_pool *pool)
+{
+    const bool is_mine = lochi_lock_is_mine(&pool->lock);
+    if (!is_mine) lochi_lock_take(&pool->lock);
+    const char *wrong = check_all(pool);
+    if (!is_mine) lochi_lock_drop(&pool->lock);
     return wrong;
 }
