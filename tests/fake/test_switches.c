@@ -301,7 +301,7 @@ static size_t read_free(loch_device *device)
     return info.free_bytes;
 }
 
-/* Fills the device but for less than 32 MiB and frees all of it. Returns what the device has free then. */
+/* Fills the device until less than 32 MiB are left, and frees all of it. Returns what the device has free then. */
 static size_t fill_and_free(loch_device *device, size_t headroom_bytes)
 {
     static void *blocks[256];
