@@ -5,8 +5,8 @@
 
 #include "memory/pool/state/state.h"
 
-/* Returns a description of the first invariant that is broken; NULL if all hold. Takes the pool's lock unless the thread
- * has it. The gate must be stopped, and both locks held, if other threads use the pool. */
+/* Returns a description of the first invariant that is broken; NULL if all hold. Takes the pool's lock unless the
+ * thread has it. The gate must be stopped, and both locks held, if other threads use the pool. */
 const char *lochi_pool_check(lochi_pool *pool);
 
 #endif
