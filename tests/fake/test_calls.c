@@ -176,6 +176,10 @@ static int named_sweep(const char *call)
 static void calls_that_give_back_fail_by_name(void **state)
 {
     (void)state;
+    if (TEST_HAS_FEW_ADDRESSES) { /* what cannot be unmapped keeps its addresses for good */
+        print_message("skipped: ThreadSanitizer leaves too few addresses\n");
+        skip();
+    }
     static const char *const calls[] = {"cuMemFree_v2",        "cuMemFreeHost",
                                         "cuMemHostUnregister", "cuMemFreeAsync",
                                         "cuMemAddressFree",    "cuMemRelease",
