@@ -301,7 +301,8 @@ static size_t read_free(loch_device *device)
     return info.free_bytes;
 }
 
-/* Fills the device until less than 32 MiB are left, and frees all of it. Returns what the device has free then. */
+/* Fills the device until less than 32 MiB are left, and frees all of it. Returns what the device has free when its
+ * streams have passed, after one more call of the pool. */
 static size_t fill_and_free(loch_device *device, size_t headroom_bytes)
 {
     static void *blocks[256];
@@ -313,6 +314,12 @@ static size_t fill_and_free(loch_device *device, size_t headroom_bytes)
         CHECK_OK(loch_alloc(pool, 16 * TEST_MIB, &blocks[count]));
     while (count)
         CHECK_OK(loch_free(pool, blocks[--count]));
+    CHECK_OK(loch_device_sync(device));
+    CHECK_OK(loch_alloc(pool, 16 * TEST_MIB, &blocks[0]));
+    CHECK_OK(loch_free(pool, blocks[0]));
+    CHECK_OK(loch_device_sync(device));
+    CHECK_OK(loch_alloc(pool, 1, &blocks[0]));
+    CHECK_OK(loch_free(pool, blocks[0]));
     const size_t left = read_free(device);
     loch_allocator_release(pool);
     return left;
