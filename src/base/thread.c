@@ -4,7 +4,7 @@
  * until the process ends. */
 #include "base/thread.h"
 #include "base/fork.h"
-#include "base/underway_marks.h"
+#include "base/hazard_marks.h"
 #include "base/lock.h"
 #include <assert.h>
 #include <stdatomic.h>
@@ -56,7 +56,7 @@ static void thread_make_key(void)
 /* Forgets the other threads in the child of a fork: their marks, then their slots. */
 static void thread_forked(void)
 {
-    lochi_underway_forked();
+    lochi_hazard_forked();
     for (uint32_t slot = 0; slot < LOCHI_SLOT_SHARED; slot++) {
         const uint64_t bit = (uint64_t)1 << (slot % 64);
         thread_lost_slots[slot / 64] &= ~bit;

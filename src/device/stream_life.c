@@ -3,13 +3,13 @@
  *
  * Public calls need no protection: a caller that destroys a stream promises that no other thread is using it. But
  * the library uses remembered streams later, on its own, and the caller cannot prevent that. Such a use marks the
- * stream (base/underway.h) and tests whether the stream is closing. The end sets that flag, waits for the marks,
+ * stream (base/hazard.h) and tests whether the stream is closing. The end sets that flag, waits for the marks,
  * closes the stream and gives its queue back. Listeners are called before that, while the stream still works. */
 #include "device/stream_life.h"
 #include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
-#include "base/underway.h"
+#include "base/hazard.h"
 #include "device/calls.h"
 #include <string.h>
 
@@ -66,16 +66,16 @@ void lochi_stream_release(loch_stream *stream)
 
 bool lochi_stream_enter(loch_stream *stream, uint32_t *mark)
 {
-    *mark = lochi_underway_enter(stream);
+    *mark = lochi_hazard_enter(stream);
     /* Ordered by the light fence. */
     if (!atomic_load_explicit(&stream->is_closing, memory_order_relaxed)) return true;
-    lochi_underway_leave(*mark);
+    lochi_hazard_leave(*mark);
     return false;
 }
 
 void lochi_stream_leave(uint32_t mark)
 {
-    lochi_underway_leave(mark);
+    lochi_hazard_leave(mark);
 }
 
 /* --- listeners --- */
@@ -117,11 +117,11 @@ void lochi_stream_announce(loch_stream *stream)
 /* Closes a stream, and waits until no thread uses it as a remembered stream. */
 static void life_close(loch_stream *stream)
 {
-    const uint32_t mark = lochi_underway_enter(stream); /* lochi_underway_wait expects a mark of the caller */
+    const uint32_t mark = lochi_hazard_enter(stream); /* lochi_hazard_wait expects a mark of the caller */
     atomic_store_explicit(&stream->is_closing, true, memory_order_relaxed);
     /* Acquire: if only the owner's reference is left, every part that remembered the stream is done with it. */
-    if (atomic_load_explicit(&stream->references, memory_order_acquire) > 1) lochi_underway_wait(stream);
-    lochi_underway_leave(mark);
+    if (atomic_load_explicit(&stream->references, memory_order_acquire) > 1) lochi_hazard_wait(stream);
+    lochi_hazard_leave(mark);
     atomic_store_explicit(&stream->closed, true, memory_order_release);
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Public functions of allocators: allocate, free, query. All arguments are checked here, in one place.
  *
- * A plain request to a pool, or a plain free, first takes the fast path, without a lock. If the thread's cache
+ * A simple request to a pool, or a simple free, first takes the fast path, without a lock. If the thread's cache
  * cannot serve it, the call takes the pool's lock. Every other call takes the slow path, with sessions, measuring
- * and retries. A recorded allocator has no pool in `quick`: its calls go to the slow path, which records, by way of a
+ * and retries. A recorded allocator has no `fast_pool`: its calls go to the slow path, which records, by way of a
  * fast path of their own. */
 #include "kit/cancel.h"
 #include "base/checked.h"
 #include "base/fail.h"
 #include "kit/hint.h"
-#include "base/underway.h"
+#include "base/hazard.h"
 #include "kit/sized.h"
 #include "kit/text.h"
 #include "device/device.h"
@@ -31,26 +31,26 @@
 
 /* Returns the pool of an allocator for the fast paths; NULL if it has none or is recorded. Relaxed: a call that misses
  * the start of a recording is not recorded. */
-static inline lochi_pool *allocator_quick(const loch_allocator *allocator)
+static inline lochi_pool *allocator_fast_pool(const loch_allocator *allocator)
 {
-    return atomic_load_explicit(&allocator->quick, memory_order_relaxed);
+    return atomic_load_explicit(&allocator->fast_pool, memory_order_relaxed);
 }
 
 /* --- handing out ---
  *
- * Which function serves which request. A request is *plain* if it asks for aligned bytes on a stream, zeroed or not,
- * and *plainest* if it asks for bytes on a stream and nothing else. Small are up to POOL_SMALL_MAX.
+ * Which function serves which request. A request is *simple* if it asks for aligned bytes on a stream, zeroed or not,
+ * and *simplest* if it asks for bytes on a stream and nothing else. Small are up to POOL_SMALL_MAX.
  *
  *   request                                    function                  takes the block from
  *   loch_alloc: small                          loch_alloc                the thread's first cache
  *   loch_alloc: all others, or none there      allocator_alloc_bytes     the rows below; small of a recorded pool: the
  *                                                                        first cache
- *   plainest: small                            loch_allocator_alloc      the first cache
- *   plainest: larger                           allocator_alloc_large     the first cache
- *   plain                                      allocator_alloc_any       the thread's caches
- *   plain: none in the caches                  allocator_alloc_locked    the pool, with its lock held
- *   plain: of a recorded pool                  allocator_alloc_recorded  the thread's caches
- *   all others, or none there                  allocator_alloc_slowly    any allocator: checks, sessions, retries */
+ *   simplest: small                            loch_allocator_alloc      the first cache
+ *   simplest: larger                           allocator_alloc_large     the first cache
+ *   simple                                     allocator_alloc_any       the thread's caches
+ *   simple: none in the caches                 allocator_alloc_locked    the pool, with its lock held
+ *   simple: of a recorded pool                 allocator_alloc_recorded  the thread's caches
+ *   all others, or none there                  allocator_alloc_slow      any allocator: checks, sessions, retries */
 
 static bool allocator_can_round(const loch_request *request)
 {
@@ -161,7 +161,7 @@ static loch_status allocator_serve(loch_allocator *allocator, const loch_request
 }
 
 /* Allocates for any request, with all checks, sessions and retries. */
-static LOCHI_RARE loch_status allocator_alloc_slowly(loch_allocator *allocator, const loch_request *request, void **out)
+static LOCHI_RARE loch_status allocator_alloc_slow(loch_allocator *allocator, const loch_request *request, void **out)
 {
     if (out) *out = NULL;
     if (!allocator || !request || !out)
@@ -186,7 +186,7 @@ static inline uint64_t allocator_join(uint64_t seen, uint64_t more)
     return seen;
 }
 
-/* Joins the members of a request that are 0 in a plain one, beside `seen`. */
+/* Joins the members of a request that are 0 in a simple one, beside `seen`. */
 static inline uint64_t allocator_join_rare(uint64_t seen, const loch_request *request)
 {
     seen = allocator_join(seen, request->round_bytes);
@@ -195,7 +195,7 @@ static inline uint64_t allocator_join_rare(uint64_t seen, const loch_request *re
 }
 
 /* Returns whether a request of full size asks for bytes on a stream and nothing else. The bytes may be 0. */
-static inline bool allocator_is_plainest(const loch_request *request)
+static inline bool allocator_is_simplest(const loch_request *request)
 {
     const uint64_t seen = allocator_join(request->tag | request->flags, request->alignment);
     return !allocator_join_rare(seen, request);
@@ -203,13 +203,13 @@ static inline bool allocator_is_plainest(const loch_request *request)
 
 /* Returns whether a request of full size is valid and asks for aligned bytes on a stream, zeroed or not, and nothing
  * else. The bytes may be 0. */
-static inline bool allocator_is_plain(const loch_request *request)
+static inline bool allocator_is_simple(const loch_request *request)
 {
     const uint64_t seen = request->tag | (request->flags & ~(uint32_t)LOCH_ALLOC_ZEROED);
     return !allocator_join_rare(seen | (request->alignment & (request->alignment - 1)), request);
 }
 
-/* Continues a plain request that a pool has tried and refused. Measuring is off, because the gate was open. */
+/* Continues a simple request that a pool has tried and refused. Measuring is off, because the gate was open. */
 static LOCHI_RARE loch_status allocator_retry(loch_allocator *allocator, const loch_request *request,
                                               loch_status refused, void **out)
 {
@@ -241,7 +241,7 @@ static inline void allocator_zero_host(void *block, size_t bytes)
     } while (lane < end);
 }
 
-/* Zeroes a block that a pool has handed out for a plain request. Memory of the host is written here, without the
+/* Zeroes a block that a pool has handed out for a simple request. Memory of the host is written here, without the
  * checks of a fill. */
 static inline loch_status allocator_zero_taken(loch_allocator *allocator, const lochi_pool *pool,
                                                const loch_request *request, void **out)
@@ -253,57 +253,57 @@ static inline loch_status allocator_zero_taken(loch_allocator *allocator, const 
     return allocator_zero_device(allocator, request, out);
 }
 
-/* Allocates for a plain request that the thread's caches cannot serve: from the pool, with its lock held. If another
+/* Allocates for a simple request that the thread's caches cannot serve: from the pool, with its lock held. If another
  * thread has left a batch, takes that and begins again. */
 static __attribute__((noinline)) loch_status allocator_alloc_locked(loch_allocator *allocator,
                                                                     const loch_request *request, void **out)
 {
     loch_status status;
     *out = NULL;
-    if (LOCHI_UNLIKELY(lochi_session_top || !request->bytes)) return allocator_alloc_slowly(allocator, request, out);
+    if (LOCHI_UNLIKELY(lochi_session_top || !request->bytes)) return allocator_alloc_slow(allocator, request, out);
     if (lochi_pool_take_batch(allocator->pool, request)) return loch_allocator_alloc(allocator, request, out);
     lochi_allocator_note_user(allocator);
-    if (!lochi_pool_alloc_plainly(allocator->pool, request, &status, out))
-        return allocator_alloc_slowly(allocator, request, out);
+    if (!lochi_pool_alloc_locked(allocator->pool, request, &status, out))
+        return allocator_alloc_slow(allocator, request, out);
     if (LOCHI_UNLIKELY(status != LOCH_OK)) status = allocator_retry(allocator, request, status, out);
     return status == LOCH_OK && request->flags ? allocator_zero_taken(allocator, allocator->pool, request, out)
                                                : status;
 }
 
-/* Allocates for a plain request from the thread's caches. Passes on a request that is not plain. */
+/* Allocates for a simple request from the thread's caches. Passes on a request that is not simple. */
 static __attribute__((noinline)) loch_status allocator_alloc_any(loch_allocator *allocator, const loch_request *request,
                                                                  void **out)
 {
-    if (LOCHI_UNLIKELY(!allocator_is_plain(request))) return allocator_alloc_slowly(allocator, request, out);
+    if (LOCHI_UNLIKELY(!allocator_is_simple(request))) return allocator_alloc_slow(allocator, request, out);
     lochi_pool *pool = allocator->pool;
     bool is_peak = false;
-    if (LOCHI_UNLIKELY(!lochi_pool_alloc_quickly(pool, request, &is_peak, out)))
+    if (LOCHI_UNLIKELY(!lochi_pool_alloc_fast(pool, request, &is_peak, out)))
         return allocator_alloc_locked(allocator, request, out);
     if (LOCHI_UNLIKELY(is_peak)) lochi_pool_raise_late(pool, request->bytes);
     return LOCHI_LIKELY(!request->flags) ? LOCH_OK : allocator_zero_taken(allocator, pool, request, out);
 }
 
-/* Continues the plainest request after the thread's first cache did not serve it, or served a peak. */
-static inline loch_status allocator_continue(loch_allocator *allocator, const loch_request *request, pool_first first,
+/* Continues the simplest request after the thread's first cache did not serve it, or served a peak. */
+static inline loch_status allocator_continue(loch_allocator *allocator, const loch_request *request, pool_answer first,
                                              void **out)
 {
-    if (first == POOL_FIRST_PEAK) return lochi_pool_raise_late(allocator->pool, request->bytes);
-    return first == POOL_FIRST_OTHER ? allocator_alloc_any(allocator, request, out)
-                                     : allocator_alloc_locked(allocator, request, out);
+    if (first == POOL_ANSWER_PEAK) return lochi_pool_raise_late(allocator->pool, request->bytes);
+    return first == POOL_ANSWER_OTHER ? allocator_alloc_any(allocator, request, out)
+                                      : allocator_alloc_locked(allocator, request, out);
 }
 
-/* Allocates for the plainest request above POOL_SMALL_MAX from the thread's first cache. Passes on one of 0 bytes. */
+/* Allocates for the simplest request above POOL_SMALL_MAX from the thread's first cache. Passes on one of 0 bytes. */
 static __attribute__((noinline)) loch_status allocator_alloc_large(loch_allocator *allocator,
                                                                    const loch_request *request, void **out)
 {
-    pool_first first = POOL_FIRST_EMPTY;
+    pool_answer first = POOL_ANSWER_EMPTY;
     if (LOCHI_LIKELY(request->bytes))
-        first = lochi_pool_alloc_first(allocator->pool, request->bytes, request->stream, false, out);
-    if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
+        first = lochi_pool_alloc_here(allocator->pool, request->bytes, request->stream, false, out);
+    if (LOCHI_LIKELY(first == POOL_ANSWER_SERVED)) return LOCH_OK;
     return allocator_continue(allocator, request, first, out);
 }
 
-/* Allocates for a plain request to a recorded pool from the thread's caches. Passes on every other request, also one
+/* Allocates for a simple request to a recorded pool from the thread's caches. Passes on every other request, also one
  * without an allocator. The block is recorded before it is zeroed: if that fails, the free is recorded. */
 static __attribute__((noinline)) loch_status allocator_alloc_recorded(loch_allocator *allocator,
                                                                       const loch_request *request, void **out)
@@ -311,17 +311,17 @@ static __attribute__((noinline)) loch_status allocator_alloc_recorded(loch_alloc
     const uint32_t recorded = allocator && request && out ? lochi_recorder_of(allocator) : 0;
     lochi_pool *pool = recorded ? allocator->pool : NULL;
     bool is_peak = false;
-    if (!pool || request->size != sizeof *request || !allocator_is_plain(request) || !request->bytes ||
+    if (!pool || request->size != sizeof *request || !allocator_is_simple(request) || !request->bytes ||
         lochi_session_top)
-        return allocator_alloc_slowly(allocator, request, out);
-    while (LOCHI_UNLIKELY(!lochi_pool_alloc_quickly(pool, request, &is_peak, out))) {
+        return allocator_alloc_slow(allocator, request, out);
+    while (LOCHI_UNLIKELY(!lochi_pool_alloc_fast(pool, request, &is_peak, out))) {
         *out = NULL;
-        if (!lochi_pool_take_batch(pool, request)) return allocator_alloc_slowly(allocator, request, out);
+        if (!lochi_pool_take_batch(pool, request)) return allocator_alloc_slow(allocator, request, out);
         lochi_recorder_await(); /* other threads freed these blocks */
     }
     if (LOCHI_UNLIKELY(is_peak)) lochi_pool_raise_late(pool, request->bytes);
     if (LOCHI_LIKELY(!request->stream && request->alignment < 2)) {
-        lochi_recorder_note_plain(recorded, *out, request->bytes);
+        lochi_recorder_note_simple(recorded, *out, request->bytes);
     } else {
         lochi_recorder_note_alloc(recorded, *out, request);
     }
@@ -331,14 +331,14 @@ static __attribute__((noinline)) loch_status allocator_alloc_recorded(loch_alloc
 loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *request, void **out)
 {
     if (LOCHI_UNLIKELY(!allocator)) return allocator_alloc_recorded(allocator, request, out);
-    lochi_pool *pool = allocator_quick(allocator);
+    lochi_pool *pool = allocator_fast_pool(allocator);
     if (LOCHI_UNLIKELY(!pool)) return allocator_alloc_recorded(allocator, request, out);
     if (LOCHI_UNLIKELY(!request || request->size != sizeof *request || !out))
         return allocator_alloc_recorded(allocator, request, out);
-    if (LOCHI_UNLIKELY(!allocator_is_plainest(request))) return allocator_alloc_any(allocator, request, out);
+    if (LOCHI_UNLIKELY(!allocator_is_simplest(request))) return allocator_alloc_any(allocator, request, out);
     if (LOCHI_UNLIKELY(request->bytes - 1 >= POOL_SMALL_MAX)) return allocator_alloc_large(allocator, request, out);
-    const pool_first first = lochi_pool_alloc_first(pool, request->bytes, request->stream, true, out);
-    if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
+    const pool_answer first = lochi_pool_alloc_here(pool, request->bytes, request->stream, true, out);
+    if (LOCHI_LIKELY(first == POOL_ANSWER_SERVED)) return LOCH_OK;
     return allocator_continue(allocator, request, first, out);
 }
 
@@ -348,22 +348,22 @@ static __attribute__((noinline)) loch_status allocator_alloc_bytes(loch_allocato
 {
     const uint32_t recorded = allocator && out && bytes - 1 < POOL_SMALL_MAX ? lochi_recorder_of(allocator) : 0;
     lochi_pool *pool = recorded ? allocator->pool : NULL;
-    const pool_first first = pool ? lochi_pool_alloc_first(pool, bytes, NULL, true, out) : POOL_FIRST_EMPTY;
-    if (LOCHI_UNLIKELY(first == POOL_FIRST_EMPTY || first == POOL_FIRST_OTHER)) {
+    const pool_answer first = pool ? lochi_pool_alloc_here(pool, bytes, NULL, true, out) : POOL_ANSWER_EMPTY;
+    if (LOCHI_UNLIKELY(first == POOL_ANSWER_EMPTY || first == POOL_ANSWER_OTHER)) {
         const loch_request request = {.size = sizeof request, .bytes = bytes};
         return loch_allocator_alloc(allocator, &request, out);
     }
-    lochi_recorder_note_plain(recorded, *out, bytes);
-    return LOCHI_LIKELY(first == POOL_FIRST_SERVED) ? LOCH_OK : lochi_pool_raise_late(pool, bytes);
+    lochi_recorder_note_simple(recorded, *out, bytes);
+    return LOCHI_LIKELY(first == POOL_ANSWER_SERVED) ? LOCH_OK : lochi_pool_raise_late(pool, bytes);
 }
 
 loch_status loch_alloc(loch_allocator *allocator, size_t bytes, void **out)
 {
-    lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_quick(allocator) : NULL;
+    lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_fast_pool(allocator) : NULL;
     if (LOCHI_LIKELY(pool && out && bytes - 1 < POOL_SMALL_MAX)) {
-        const pool_first first = lochi_pool_alloc_first(pool, bytes, NULL, true, out);
-        if (LOCHI_LIKELY(first == POOL_FIRST_SERVED)) return LOCH_OK;
-        if (first == POOL_FIRST_PEAK) return lochi_pool_raise_late(pool, bytes);
+        const pool_answer first = lochi_pool_alloc_here(pool, bytes, NULL, true, out);
+        if (LOCHI_LIKELY(first == POOL_ANSWER_SERVED)) return LOCH_OK;
+        if (first == POOL_ANSWER_PEAK) return lochi_pool_raise_late(pool, bytes);
     }
     return allocator_alloc_bytes(allocator, bytes, out);
 }
@@ -388,19 +388,19 @@ static LOCHI_RARE loch_status allocator_free_any(loch_allocator *allocator, void
     if (!address) return LOCH_OK;
     if (!allocator) return LOCH_FAIL(INVALID, "a free needs the allocator of the block");
     if (stream) LOCH_TRY_RETURN(lochi_stream_check(stream, allocator->device));
-    return lochi_allocator_free_inside(allocator, lochi_underway_enter(allocator), address, bytes, stream);
+    return lochi_allocator_free_inside(allocator, lochi_hazard_enter(allocator), address, bytes, stream);
 }
 
-static __attribute__((noinline)) loch_status allocator_free_plainly(loch_allocator *allocator, void *address)
+static __attribute__((noinline)) loch_status allocator_free_locked(loch_allocator *allocator, void *address)
 {
     if (LOCHI_UNLIKELY(atomic_load_explicit(&allocator->session_count, memory_order_relaxed) != 0))
         return allocator_free_any(allocator, address, 0, NULL);
     if (lochi_pool_is_cacheable(allocator->pool, address) &&
-        (lochi_pool_unname_quickly(allocator->pool, address) ||
+        (lochi_pool_unname_fast(allocator->pool, address) ||
          lochi_pool_leave_batch(allocator->pool, (uintptr_t)address))) /* the cache is not full any more */
         return loch_free(allocator, address);                          /* begin again */
     lochi_allocator_note_user(allocator);
-    if (lochi_pool_free_plainly(allocator->pool, address)) return LOCH_OK;
+    if (lochi_pool_free_locked(allocator->pool, address)) return LOCH_OK;
     return allocator_free_any(allocator, address, 0, NULL);
 }
 
@@ -417,16 +417,16 @@ static __attribute__((noinline)) loch_status allocator_free_recorded(loch_alloca
         is_freed = lochi_pool_free_recorded(pool, address, thread, recorded);
         lochi_recorder_end(thread);
     } while (LOCHI_UNLIKELY(!is_freed) &&
-             (lochi_pool_unname_quickly(pool, address) || lochi_pool_leave_batch(pool, (uintptr_t)address)));
+             (lochi_pool_unname_fast(pool, address) || lochi_pool_leave_batch(pool, (uintptr_t)address)));
     return LOCHI_LIKELY(is_freed) ? LOCH_OK : allocator_free_any(allocator, address, 0, NULL);
 }
 
 loch_status loch_free(loch_allocator *allocator, void *address)
 {
-    lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_quick(allocator) : NULL;
+    lochi_pool *pool = LOCHI_LIKELY(allocator != NULL) ? allocator_fast_pool(allocator) : NULL;
     if (LOCHI_UNLIKELY(!pool || !address)) return allocator_free_recorded(allocator, address);
-    if (LOCHI_LIKELY(lochi_pool_free_quickly(pool, address))) return LOCH_OK;
-    return allocator_free_plainly(allocator, address);
+    if (LOCHI_LIKELY(lochi_pool_free_fast(pool, address))) return LOCH_OK;
+    return allocator_free_locked(allocator, address);
 }
 
 loch_status loch_allocator_free_on(loch_allocator *allocator, void *address, loch_stream *stream)
@@ -460,7 +460,7 @@ static loch_status allocator_record_use(loch_allocator *allocator, void *address
 {
     if (allocator->ops.record_use) return allocator->ops.record_use(allocator->self, address, stream);
     if (allocator->wrapped) return loch_allocator_record_use(allocator->wrapped, address, stream);
-    if (allocator->ledger) return lochi_ledger_set_note(allocator->ledger, address, LOCHI_NOTE_USED_ELSEWHERE);
+    if (allocator->ledger) return lochi_ledger_set_note(allocator->ledger, address, LOCHI_NOTE_HAS_USES);
     return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" cannot record further streams", allocator->name);
 }
 
@@ -525,12 +525,12 @@ static loch_status allocator_find(const loch_allocator *allocator, const void *a
     return LOCH_OK;
 }
 
-static LOCHI_RARE loch_status allocator_find_slowly(loch_allocator *allocator, const void *address, loch_block *out)
+static LOCHI_RARE loch_status allocator_find_slow(loch_allocator *allocator, const void *address, loch_block *out)
 {
     loch_block sizes = {.size = offsetof(loch_block, id)};
     if (allocator && allocator->pool && address && out && out->size >= sizeof *out &&
         loch_allocator_find(allocator, address, &sizes) == LOCH_OK &&
-        lochi_pool_describe_quickly(allocator->pool, (uintptr_t)address, out)) {
+        lochi_pool_describe_fast(allocator->pool, (uintptr_t)address, out)) {
         out->address = sizes.address;
         out->requested_bytes = sizes.requested_bytes;
         out->allocated_bytes = sizes.allocated_bytes;
@@ -547,9 +547,9 @@ static LOCHI_RARE loch_status allocator_find_slowly(loch_allocator *allocator, c
 loch_status loch_allocator_find(loch_allocator *allocator, const void *address, loch_block *out)
 {
     if (LOCHI_LIKELY(allocator && allocator->pool && out) && LOCHI_LIKELY(out->size == offsetof(loch_block, id)) &&
-        LOCHI_LIKELY(lochi_pool_measure_quickly(allocator->pool, address, out)))
+        LOCHI_LIKELY(lochi_pool_measure_fast(allocator->pool, address, out)))
         return LOCH_OK;
-    return allocator_find_slowly(allocator, address, out);
+    return allocator_find_slow(allocator, address, out);
 }
 
 loch_status loch_allocator_walk(loch_allocator *allocator, loch_block_visitor *visitor, void *user)

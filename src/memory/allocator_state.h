@@ -54,7 +54,7 @@ struct loch_allocator {
     loch_allocator *keeper;  /* allocator that keeps the statistics: this one, or the nearest wrapped one that does */
     struct lochi_pool *pool; /* the pool behind this allocator, or NULL */
     /* `pool`, for the fast paths; NULL while the allocator is recorded: then these calls take the paths that record. */
-    _Atomic(struct lochi_pool *) quick;
+    _Atomic(struct lochi_pool *) fast_pool;
     atomic_uint recorded; /* number in the recording plus one; 0: not recorded (recorder/recorder.h) */
     /* Live blocks, if `account` is LOCHI_ACCOUNT_LEDGER; else NULL. A wrapper's statistics do not come from here. */
     lochi_ledger *ledger;

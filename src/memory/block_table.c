@@ -194,12 +194,12 @@ static loch_status block_table_note_stream(const lochi_block_table *table, lochi
 {
     lochi_lock_assert_held(&table->lock);
     if (held->stream == stream) return LOCH_OK;
-    for (size_t i = 0; i < held->further_count; i++)
-        if (held->further[i] == stream) return LOCH_OK;
-    loch_stream **further = lochi_realloc(held->further, (held->further_count + 1) * sizeof(loch_stream *));
-    if (!further) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a further stream of a block");
-    held->further = further;
-    held->further[held->further_count++] = lochi_stream_retain(stream);
+    for (size_t i = 0; i < held->other_count; i++)
+        if (held->others[i] == stream) return LOCH_OK;
+    loch_stream **others = lochi_realloc(held->others, (held->other_count + 1) * sizeof(loch_stream *));
+    if (!others) return LOCH_FAIL(HOST_MEMORY, "no host memory to record a further stream of a block");
+    held->others = others;
+    held->others[held->other_count++] = lochi_stream_retain(stream);
     return LOCH_OK;
 }
 

@@ -281,8 +281,8 @@ static bool direct_poison_later(const direct *self, const lochi_held *held, loch
     if (!lochi_stream_enter(stream, &mark)) return false;
     const loch_error saved = lochi_error_save();
     loch_status status = LOCH_OK;
-    for (size_t i = 0; status == LOCH_OK && i < held->further_count; i++)
-        status = direct_order(held->further[i], stream);
+    for (size_t i = 0; status == LOCH_OK && i < held->other_count; i++)
+        status = direct_order(held->others[i], stream);
     if (status == LOCH_OK) status = lochi_red_zone_poison(stream, held, self->options.poison);
     lochi_error_restore(&saved);
     lochi_stream_leave(mark);

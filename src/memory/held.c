@@ -22,9 +22,9 @@ void lochi_held_destroy(lochi_held *held)
     if (!held) return;
     lochi_stream_release(held->stream);
     if (held->freed_on) lochi_stream_release(held->freed_on);
-    for (size_t i = 0; i < held->further_count; i++)
-        lochi_stream_release(held->further[i]);
-    lochi_free(held->further);
+    for (size_t i = 0; i < held->other_count; i++)
+        lochi_stream_release(held->others[i]);
+    lochi_free(held->others);
     lochi_free(held);
 }
 
@@ -88,8 +88,8 @@ loch_status lochi_waits_for_block(lochi_waits *waits, const lochi_held *held)
 {
     LOCH_TRY_RETURN(lochi_waits_for(waits, held->stream));
     if (held->freed_on) LOCH_TRY_RETURN(lochi_waits_for(waits, held->freed_on));
-    for (size_t i = 0; i < held->further_count; i++)
-        LOCH_TRY_RETURN(lochi_waits_for(waits, held->further[i]));
+    for (size_t i = 0; i < held->other_count; i++)
+        LOCH_TRY_RETURN(lochi_waits_for(waits, held->others[i]));
     return LOCH_OK;
 }
 

@@ -14,9 +14,9 @@ typedef struct lochi_held {
     lochi_tree_node node; /* key: the address of the block */
     char *base;           /* start of the memory: [base, base + taken) holds the block and its zones */
     size_t taken, requested;
-    loch_stream *stream;   /* stream of the allocation; all streams here are retained */
-    loch_stream **further; /* streams recorded later */
-    size_t further_count;
+    loch_stream *stream;  /* stream of the allocation; all streams here are retained */
+    loch_stream **others; /* streams recorded later */
+    size_t other_count;
     loch_stream *freed_on; /* NULL: freed on the stream of the allocation */
     uint64_t id, time_ns;
     loch_tag tag;

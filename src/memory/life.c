@@ -3,7 +3,7 @@
  * wrapper's empty slots forward to the wrapped allocator, and a ledger keeps account for an allocator that does not.
  *
  * An allocator is destroyed when its last reference and its last block are gone. So a free may destroy the allocator
- * in which it runs. Frees mark themselves as inside (base/underway.h), and the thread that destroys the allocator
+ * in which it runs. Frees mark themselves as inside (base/hazard.h), and the thread that destroys the allocator
  * waits for all others that are inside. */
 #include "memory/life.h"
 #include "base/fail.h"
@@ -11,7 +11,7 @@
 #include "base/heap.h"
 #include "kit/hint.h"
 #include "base/room.h"
-#include "base/underway.h"
+#include "base/hazard.h"
 #include "base/logging.h"
 #include "device/device.h"
 #include "memory/account.h"
@@ -148,7 +148,7 @@ static bool life_is_over(loch_allocator *allocator)
         if (!atomic_compare_exchange_strong_explicit(&allocator->is_closing, &is_closing, false, memory_order_acq_rel,
                                                      memory_order_relaxed))
             return false;
-        lochi_underway_wait(allocator); /* no thread can enter any more, because there is no block left to free */
+        lochi_hazard_wait(allocator); /* no thread can enter any more, because there is no block left to free */
         if (!lochi_allocator_count_live(allocator)) return true;
         /* A free that was inside has failed, so its block is live again. */
         atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
@@ -163,14 +163,14 @@ void loch_allocator_release(loch_allocator *allocator)
     lochi_allocator_free_abandoned(allocator);
     /* Acquire-release: everything that other owners did happens before the destruction. */
     if (atomic_fetch_sub_explicit(&allocator->references, 1, memory_order_acq_rel) != 1) return;
-    const uint32_t mark = lochi_underway_enter(allocator);
+    const uint32_t mark = lochi_hazard_enter(allocator);
     /* For good: from now on every free checks whether its block is the last. */
     if (allocator->pool) lochi_pool_shut(allocator->pool);
     atomic_store_explicit(&allocator->is_closing, true, memory_order_relaxed);
     lochi_fence_heavy(); /* a running free sees the flag, or this thread sees that its block is gone */
     const bool is_over = life_is_over(allocator);
     if (!is_over && allocator->pool) lochi_pool_retire(allocator->pool); /* the mark keeps the allocator */
-    lochi_underway_leave(mark);
+    lochi_hazard_leave(mark);
     if (is_over) life_destroy(allocator);
 }
 
@@ -240,7 +240,7 @@ static LOCHI_RARE loch_status life_replace(loch_allocator *allocator, const loch
 {
     lochi_entry stale;
     LOCH_TRY_RETURN(lochi_ledger_take(allocator->ledger, address, 0, &stale));
-    return lochi_ledger_add_plain(allocator->ledger, address, request->bytes, request->tag);
+    return lochi_ledger_add_simple(allocator->ledger, address, request->bytes, request->tag);
 }
 
 static loch_status life_try(loch_allocator *allocator, const loch_request *request, void **out)
@@ -254,7 +254,7 @@ static loch_status life_try(loch_allocator *allocator, const loch_request *reque
         return status;
     }
     if (!*out) return LOCH_OK;
-    status = lochi_ledger_add_plain(allocator->ledger, *out, request->bytes, request->tag);
+    status = lochi_ledger_add_simple(allocator->ledger, *out, request->bytes, request->tag);
     if (status == LOCH_E_DRIVER && allocator->wrapped) status = life_replace(allocator, request, *out);
     if (status != LOCH_OK) life_undo(allocator, request, out);
     return status;
@@ -285,7 +285,7 @@ static loch_status life_free_ledgered(loch_allocator *allocator, void *address, 
         if (allocator->hear_refused) allocator->hear_refused(allocator->self, address, stream, status);
         return status;
     }
-    if (entry.note == LOCHI_NOTE_USED_ELSEWHERE) status = loch_device_sync(allocator->device);
+    if (entry.note == LOCHI_NOTE_HAS_USES) status = loch_device_sync(allocator->device);
     if (lochi_is_gone(status)) status = LOCH_OK; /* no work runs on a lost device */
     if (status == LOCH_OK) status = life_call_free(allocator, address, entry.allocated, stream);
     if (!lochi_is_freed(status)) lochi_ledger_put_back(allocator->ledger, &entry);
@@ -312,13 +312,13 @@ static void life_leave(loch_allocator *allocator, uint32_t mark)
 {
     const bool is_closing = atomic_load_explicit(&allocator->is_closing, memory_order_relaxed);
     const bool is_over = __builtin_expect(is_closing, 0) && life_is_over(allocator);
-    lochi_underway_leave(mark);
+    lochi_hazard_leave(mark);
     if (__builtin_expect(is_over, 0)) life_destroy(allocator);
 }
 
 void lochi_allocator_count_out(loch_allocator *wrapper)
 {
-    const uint32_t mark = lochi_underway_enter(wrapper);
+    const uint32_t mark = lochi_hazard_enter(wrapper);
     atomic_fetch_sub_explicit(&wrapper->live, 1, memory_order_relaxed);
     lochi_fence_light(); /* pairs with the same heavy fence as a free */
     life_leave(wrapper, mark);

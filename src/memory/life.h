@@ -7,7 +7,7 @@
 #include "base/thread.h"
 #include "memory/allocator_state.h"
 
-#define LOCHI_NOTE_USED_ELSEWHERE 1 /* note in a ledger: further streams use the block */
+#define LOCHI_NOTE_HAS_USES 1 /* note in a ledger: further streams use the block */
 
 /* Records that the calling thread uses an allocator. */
 static inline void lochi_allocator_note_user(loch_allocator *allocator)
@@ -33,7 +33,7 @@ loch_status lochi_allocator_try(loch_allocator *allocator, const loch_request *r
 /* Frees a block and wakes waiters. The caller holds a reference to the allocator. */
 loch_status lochi_allocator_give_back(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream);
 
-/* Frees a block and leaves the allocator, which the caller entered with `mark` (base/underway.h). May destroy the
+/* Frees a block and leaves the allocator, which the caller entered with `mark` (base/hazard.h). May destroy the
  * allocator. */
 loch_status lochi_allocator_free_inside(loch_allocator *allocator, uint32_t mark, void *address, size_t bytes,
                                         loch_stream *stream);

@@ -10,11 +10,11 @@
  * example a user's allocator that cuts up a block of another), the call fails with E_UNSUPPORTED.
  *
  * The cost is one query to each allocator of the process. Allocating and freeing through an allocator cost nothing
- * extra. The lock is a leaf, because nothing is called under it: a thread enters an allocator (base/underway.h) before
+ * extra. The lock is a leaf, because nothing is called under it: a thread enters an allocator (base/hazard.h) before
  * it queries it, and an allocator leaves the table before it waits for such threads. */
 #include "memory/owner.h"
 #include "base/fail.h"
-#include "base/underway.h"
+#include "base/hazard.h"
 #include "memory/pool/pool.h"
 #include <string.h>
 
@@ -35,7 +35,7 @@ void lochi_owner_remove(loch_allocator *allocator)
     lochi_lock_take(&owner_lock);
     lochi_tree_remove(&owner_table, &allocator->node);
     lochi_lock_drop(&owner_lock);
-    lochi_underway_wait_unmarked(allocator); /* the caller took its mark back: other threads may wait for it */
+    lochi_hazard_wait_unmarked(allocator); /* the caller took its mark back: other threads may wait for it */
 }
 
 /* Enters the oldest allocator of at least `age`, and returns it; NULL if none is left. */
@@ -47,7 +47,7 @@ static loch_allocator *owner_enter(uintptr_t age, uint32_t *mark)
     lochi_tree_node *node = lochi_tree_at_or_above(&owner_table, age);
     if (node) {
         allocator = LOCHI_CONTAINER(node, loch_allocator, node);
-        *mark = lochi_underway_enter(allocator);
+        *mark = lochi_hazard_enter(allocator);
     }
     lochi_lock_drop(&owner_lock);
     return allocator;
@@ -119,7 +119,7 @@ static loch_status owner_find(const void *address, uintptr_t *age)
     const loch_error saved = lochi_error_save();
     loch_allocator *allocator;
     uint32_t mark;
-    for (uintptr_t next = 1; (allocator = owner_enter(next, &mark)); lochi_underway_leave(mark)) {
+    for (uintptr_t next = 1; (allocator = owner_enter(next, &mark)); lochi_hazard_leave(mark)) {
         next = allocator->node.key + 1;
         owner_note(&search, allocator, owner_ask(allocator, address));
     }
@@ -140,7 +140,7 @@ loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_
     LOCH_TRY_RETURN(owner_find(address, &age));
     *out = owner_enter(age, mark);
     if (*out && (*out)->node.key == age) return LOCH_OK;
-    if (*out) lochi_underway_leave(*mark);
+    if (*out) lochi_hazard_leave(*mark);
     return LOCH_FAIL(DOUBLE_FREE, "another thread freed the block at %p at the same time", address);
 }
 
@@ -150,7 +150,7 @@ void lochi_owner_visit(void (*visit)(loch_allocator *allocator, void *user), voi
 {
     loch_allocator *allocator;
     uint32_t mark;
-    for (uintptr_t next = 1; (allocator = owner_enter(next, &mark)); lochi_underway_leave(mark)) {
+    for (uintptr_t next = 1; (allocator = owner_enter(next, &mark)); lochi_hazard_leave(mark)) {
         next = allocator->node.key + 1;
         visit(allocator, user);
     }

@@ -12,7 +12,7 @@ void lochi_owner_add(loch_allocator *allocator);
  * inside no allocator. */
 void lochi_owner_remove(loch_allocator *allocator);
 
-/* Finds the outermost allocator that has a block at an address, and enters it (base/underway.h). E_FOREIGN,
+/* Finds the outermost allocator that has a block at an address, and enters it (base/hazard.h). E_FOREIGN,
  * E_INTERIOR, E_DOUBLE_FREE; E_UNSUPPORTED: two unrelated allocators have the block. */
 loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_t *mark);
 

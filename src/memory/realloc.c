@@ -182,8 +182,8 @@ loch_status lochi_allocator_resize(loch_allocator *allocator, void *address, con
 }
 
 /* Moves a plain block of a pool of the host to a new block: the fast path of realloc_block and realloc_move. */
-static loch_status realloc_move_plain(loch_allocator *allocator, void *address, size_t before,
-                                      const loch_request *request, void **out)
+static loch_status realloc_move_simple(loch_allocator *allocator, void *address, size_t before,
+                                       const loch_request *request, void **out)
 {
     void *moved;
     LOCH_TRY_RETURN(loch_allocator_alloc(allocator, request, &moved));
@@ -198,14 +198,14 @@ static loch_status realloc_move_plain(loch_allocator *allocator, void *address, 
 
 /* Resizes a block on the fast path. `recorded` is 0, or the number of a recorded allocator plus one. Returns false if
  * the call has to take the slow path. */
-static inline __attribute__((always_inline)) bool realloc_quickly(loch_allocator *allocator, lochi_pool *pool,
-                                                                  uint32_t recorded, void *address,
-                                                                  const loch_request *request, loch_status *status,
-                                                                  void **out)
+static inline __attribute__((always_inline)) bool realloc_fast(loch_allocator *allocator, lochi_pool *pool,
+                                                               uint32_t recorded, void *address,
+                                                               const loch_request *request, loch_status *status,
+                                                               void **out)
 {
     size_t before = 0;
     if (request->bytes - 1 >= LOCHI_ALLOCATOR_BYTES_MAX - 1) return false;
-    switch (lochi_pool_resize_quickly(pool, address, request->bytes, request->stream, &before)) {
+    switch (lochi_pool_resize_fast(pool, address, request->bytes, request->stream, &before)) {
     case POOL_RESIZED:
         if (recorded) lochi_recorder_note_resize(recorded, address, request->bytes);
         *out = address;
@@ -213,7 +213,7 @@ static inline __attribute__((always_inline)) bool realloc_quickly(loch_allocator
         return true;
     case POOL_RESIZE_MOVES:
         if (!pool->policy.is_host || lochi_session_top) return false;
-        *status = realloc_move_plain(allocator, address, before, request, out);
+        *status = realloc_move_simple(allocator, address, before, request, out);
         return true;
     case POOL_RESIZE_SLOWLY: break;
     }
@@ -225,7 +225,7 @@ static LOCHI_RARE bool realloc_recorded(loch_allocator *allocator, void *address
 {
     const uint32_t recorded = lochi_recorder_of(allocator);
     lochi_pool *pool = recorded ? allocator->pool : NULL;
-    return pool && realloc_quickly(allocator, pool, recorded, address, request, status, out);
+    return pool && realloc_fast(allocator, pool, recorded, address, request, status, out);
 }
 
 loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, size_t bytes, loch_stream *stream,
@@ -236,8 +236,8 @@ loch_status loch_allocator_realloc(loch_allocator *allocator, void *address, siz
         return LOCH_FAIL(INVALID, "changing the size of a block needs an allocator and an out pointer");
     const loch_request request = {.size = sizeof request, .bytes = bytes, .stream = stream};
     loch_status status;
-    lochi_pool *pool = atomic_load_explicit(&allocator->quick, memory_order_relaxed);
-    if (address && (pool ? realloc_quickly(allocator, pool, 0, address, &request, &status, out)
+    lochi_pool *pool = atomic_load_explicit(&allocator->fast_pool, memory_order_relaxed);
+    if (address && (pool ? realloc_fast(allocator, pool, 0, address, &request, &status, out)
                          : realloc_recorded(allocator, address, &request, &status, out)))
         return status;
     if (address) return lochi_allocator_resize(allocator, address, &request, true, out);

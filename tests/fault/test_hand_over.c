@@ -51,12 +51,12 @@ static void body(test_round *round, const void *user)
     CHECK_OK(loch_device_open("cpu", &device));
     test_round_begin(round, device);
     loch_status status = loch_pool_create(device, "pool", NULL, &p.pool);
-    bool has_store = false;
+    bool has_transfer = false;
     for (int i = 0; status == LOCH_OK && i < ROUNDS; i++) {
         status = hand_over(&p, 100);
         if (status == LOCH_OK) status = hand_over(&p, 30000);
         lochi_pool *pool = lochi_pool_of(p.pool);
-        has_store = atomic_load(&pool->has_store);
+        has_transfer = atomic_load(&pool->has_transfer);
         lochi_lock_take(&pool->lock);
         lochi_pool_stop(pool);
         const char *wrong = lochi_pool_check(pool);
@@ -67,7 +67,7 @@ static void body(test_round *round, const void *user)
     round->is_felt = status != LOCH_OK;
     test_round_end(round);
     assert_int_equal(p.freed, LOCH_OK); /* a free needs no memory */
-    if (status == LOCH_OK && round->mode == TEST_FAILING_NEVER) assert_true(has_store);
+    if (status == LOCH_OK && round->mode == TEST_FAILING_NEVER) assert_true(has_transfer);
     loch_allocator_release(p.pool);
     loch_device_release(device);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The gate of a pool's fast path: src/memory/pool/front/quick.h (enter, exit) and src/memory/pool/front/gate.c (stop, go).
+/* The gate of a pool's fast path: src/memory/pool/front/fast.h (enter, exit) and src/memory/pool/front/gate.c (stop, go).
  *
  * A fast thread stores `busy`, crosses the light fence, which orders nothing on the processor, and reads the gate. Its
  * stores wait in a buffer and reach memory in order, at any time. A stopper holds the lock, closes the gate, crosses

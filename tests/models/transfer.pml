@@ -144,7 +144,7 @@ proctype taker(byte i)
     drop_lock()
 }
 
-/* Gives one batch back, with the gate open: lochi_pool_open_store. */
+/* Gives one batch back, with the gate open: lochi_pool_open_transfer. */
 proctype dropper()
 {
     bool is_held;
@@ -155,7 +155,7 @@ proctype dropper()
     drop_lock()
 }
 
-/* Gives all batches back, with the gate stopped: lochi_pool_flush_stores. */
+/* Gives all batches back, with the gate stopped: lochi_pool_flush_transfers. */
 proctype flusher()
 {
     bool is_held;

@@ -188,7 +188,7 @@ static void hand_over_on(const char *name)
         free(b);
     }
     if (last.failure[0]) fail_msg("%s", last.failure);
-    assert_true(atomic_load(&lochi_pool_of(s.pool)->has_store));
+    assert_true(atomic_load(&lochi_pool_of(s.pool)->has_transfer));
     loch_stats tagged = {.size = sizeof tagged};
     CHECK_OK(loch_allocator_get_tag_stats(s.pool, s.tag, &tagged));
     assert_int_equal(tagged.blocks, 0);

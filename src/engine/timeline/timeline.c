@@ -193,7 +193,7 @@ static timeline_track *track_make_shared(loch_timeline *timeline, uint64_t owner
     return track;
 }
 
-static LOCHI_RARE timeline_track *track_get_slowly(loch_timeline *timeline, uint32_t slot, uint64_t owner)
+static LOCHI_RARE timeline_track *track_get_slow(loch_timeline *timeline, uint32_t slot, uint64_t owner)
 {
     if (slot == LOCHI_SLOT_SHARED) {
         timeline_track *track = track_find_shared(timeline, owner);
@@ -221,7 +221,7 @@ static inline timeline_track *track_find(loch_timeline *timeline)
 static inline timeline_track *track_get(loch_timeline *timeline)
 {
     timeline_track *track = track_find(timeline);
-    return LOCHI_LIKELY(track != NULL) ? track : track_get_slowly(timeline, lochi_thread_slot(), lochi_thread_number());
+    return LOCHI_LIKELY(track != NULL) ? track : track_get_slow(timeline, lochi_thread_slot(), lochi_thread_number());
 }
 
 /* --- records --- */

@@ -38,13 +38,13 @@ lochi_cell *lochi_group_cell(lochi_group *group, size_t at)
 
 bool lochi_group_write(lochi_group *group, size_t at, const lochi_entry *entry, uint64_t id)
 {
-    const bool is_wide = !lochi_group_is_plain(group, entry);
+    const bool is_wide = !lochi_group_is_simple(group, entry);
     if (is_wide || id) {
         lochi_cell *cell = lochi_group_cell(group, at);
         if (!cell) return false;
         *cell = (lochi_cell){id << 8 | entry->note, (uint64_t)entry->requested << 16 | entry->tag, entry->allocated};
     }
-    lochi_group_write_plain(group, at, lochi_group_key(entry->address), is_wide ? LOCHI_WORD_WIDE : entry->requested);
+    lochi_group_write_simple(group, at, lochi_group_key(entry->address), is_wide ? LOCHI_WORD_WIDE : entry->requested);
     if (id) group->words[at] |= LOCHI_WORD_NAMED;
     return true;
 }

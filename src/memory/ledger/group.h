@@ -123,14 +123,14 @@ static inline void lochi_group_read(const lochi_group *group, size_t at, lochi_e
 }
 
 /* Returns whether a word can hold an entry, apart from the id. */
-static inline bool lochi_group_is_plain(const lochi_group *group, const lochi_entry *entry)
+static inline bool lochi_group_is_simple(const lochi_group *group, const lochi_entry *entry)
 {
     return entry->requested < LOCHI_WORD_WIDE && entry->requested == entry->allocated && entry->tag == group->tag &&
            !entry->note;
 }
 
 /* Writes a live entry that fits into a word and has no id. */
-static inline void lochi_group_write_plain(lochi_group *group, size_t at, uint32_t key, size_t requested)
+static inline void lochi_group_write_simple(lochi_group *group, size_t at, uint32_t key, size_t requested)
 {
     group->words[at] = key | (uint32_t)requested << LOCHI_WORD_SIZE_AT;
 }

@@ -70,8 +70,8 @@ static inline loch_status ledger_write(lochi_group *group, size_t at, uint32_t k
                                        uint64_t id)
 {
     const bool was_empty = !group->words[at];
-    if (LOCHI_LIKELY(!id && lochi_group_is_plain(group, entry)))
-        lochi_group_write_plain(group, at, key, entry->requested);
+    if (LOCHI_LIKELY(!id && lochi_group_is_simple(group, entry)))
+        lochi_group_write_simple(group, at, key, entry->requested);
     else if (!lochi_group_write(group, at, entry, id))
         return LOCH_E_HOST_MEMORY;
     group->used += was_empty;
@@ -130,7 +130,7 @@ loch_status lochi_ledger_add(lochi_ledger *ledger, const lochi_entry *entry, uin
     return LOCHI_LIKELY(status == LOCH_OK) ? LOCH_OK : ledger_refuse(entry->address, status);
 }
 
-loch_status lochi_ledger_add_plain(lochi_ledger *ledger, const void *address, size_t bytes, loch_tag tag)
+loch_status lochi_ledger_add_simple(lochi_ledger *ledger, const void *address, size_t bytes, loch_tag tag)
 {
     const lochi_entry entry = {
         .address = (uintptr_t)address, .requested = bytes, .allocated = bytes, .tag = (uint16_t)tag};

@@ -31,7 +31,7 @@ void lochi_ledger_destroy(lochi_ledger *ledger);
 loch_status lochi_ledger_add(lochi_ledger *ledger, const lochi_entry *entry, uint64_t *id);
 
 /* Adds a block without an id, whose allocated size is its requested size. Faster than lochi_ledger_add. */
-loch_status lochi_ledger_add_plain(lochi_ledger *ledger, const void *address, size_t bytes, loch_tag tag);
+loch_status lochi_ledger_add_simple(lochi_ledger *ledger, const void *address, size_t bytes, loch_tag tag);
 
 /* Takes a block out. The id in `out` is 0 if it was never asked for. E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN;
  * E_INVALID: `bytes` is neither 0 nor the requested size. */

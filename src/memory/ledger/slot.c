@@ -39,7 +39,7 @@ lochi_ledger_slot *lochi_ledger_next_slot(lochi_ledger *ledger, uint32_t *index)
 
 /* Enters the ledger on the slow path: at a thread's first call, with the shared slot, or while the ledger is
  * stopped. */
-LOCHI_RARE lochi_ledger_slot *lochi_ledger_enter_slowly(lochi_ledger *ledger)
+LOCHI_RARE lochi_ledger_slot *lochi_ledger_enter_slow(lochi_ledger *ledger)
 {
     const uint32_t index = lochi_thread_slot();
     lochi_ledger_slot *slot = &ledger->shared;

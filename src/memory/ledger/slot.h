@@ -18,7 +18,7 @@ void lochi_ledger_slots_fini(lochi_ledger *ledger);
 
 /* Enters at a thread's first call, with the shared slot, or while the ledger is stopped. Helper of
  * lochi_ledger_enter. */
-lochi_ledger_slot *lochi_ledger_enter_slowly(lochi_ledger *ledger);
+lochi_ledger_slot *lochi_ledger_enter_slow(lochi_ledger *ledger);
 
 /* Undoes lochi_ledger_enter. */
 static inline void lochi_ledger_leave(lochi_ledger_slot *slot)
@@ -31,12 +31,12 @@ static inline void lochi_ledger_leave(lochi_ledger_slot *slot)
 static inline lochi_ledger_slot *lochi_ledger_enter(lochi_ledger *ledger)
 {
     lochi_ledger_slot *slot = atomic_load_explicit(&ledger->slots[lochi_thread_slot()], memory_order_relaxed);
-    if (LOCHI_UNLIKELY(!slot)) return lochi_ledger_enter_slowly(ledger);
+    if (LOCHI_UNLIKELY(!slot)) return lochi_ledger_enter_slow(ledger);
     atomic_store_explicit(&slot->inside, true, memory_order_relaxed);
     lochi_fence_light();
     if (LOCHI_LIKELY(!(atomic_load_explicit(&ledger->state, memory_order_acquire) & LOCHI_LEDGER_STOPPED))) return slot;
     lochi_ledger_leave(slot);
-    return lochi_ledger_enter_slowly(ledger);
+    return lochi_ledger_enter_slow(ledger);
 }
 
 #endif

@@ -41,8 +41,8 @@ static bool freeze_is_other(const pool_block *block, loch_tag tag)
 {
     switch (lochi_pool_state(block)) {
     case POOL_FREE:
-    case POOL_BARE:
-    case POOL_FADING:
+    case POOL_UNMAPPED:
+    case POOL_STALE:
     case POOL_DORMANT: return false;
     case POOL_SLAB: return !block->slab->is_closed;
     default: return !freeze_is_of(block, tag) && !block->frozen;

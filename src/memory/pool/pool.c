@@ -25,7 +25,7 @@
 
 #define POOL_CELL_MIN ((size_t)64 << 10)
 #define POOL_RAW_CELL ((size_t)2 << 20)
-#define POOL_EXACT_MIN ((size_t)1 << 20) /* smallest segment of pinned memory: a nest */
+#define POOL_EXACT_MIN ((size_t)1 << 20) /* smallest segment of pinned memory: an arena */
 #define POOL_HOST_UNIT 16
 #define POOL_WHOLE_IDLE ((size_t)1 << 30)
 
@@ -289,7 +289,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     lochi_fence_prepare();
     pool->device = device;
     pool->waiting_end = &pool->waiting;
-    pool->fading.end = &pool->fading.first;
+    pool->stale.end = &pool->stale.first;
     LOCH_TRY(lochi_live_prepare(), fail);
     LOCH_TRY(pool_read_options(pool, options), fail);
     LOCH_TRY(pool_read_source(pool, descent), fail);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The door of the pool: the functions that other rooms may call. It includes the fast path, which the dispatch
- * inlines (quick.h), and its gate (gate.h). Files of other rooms include no other header of this room. */
+ * inlines (fast.h), and its gate (gate.h). Files of other rooms include no other header of this room. */
 #ifndef LOCHI_POOL_H
 #define LOCHI_POOL_H
 
@@ -10,9 +10,9 @@
 #include "memory/pool/report/report.h"
 
 /* Allocates with the pool's lock, after the calling thread's cache had no block. The request is as for
- * lochi_pool_alloc_quickly. Returns false if the pool did not try: its gate is closed, or the request needs the
+ * lochi_pool_alloc_fast. Returns false if the pool did not try: its gate is closed, or the request needs the
  * checks of the dispatch. Otherwise `*status` is the result, and the error record belongs to it. */
-bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loch_status *status, void **out);
+bool lochi_pool_alloc_locked(lochi_pool *pool, const loch_request *request, loch_status *status, void **out);
 
 /* Continues a complete request whose first attempt failed with `status`: asks other pools for unused memory, and
  * tries once more if they gave some. Counts the failure. Call without the lock. */
@@ -20,7 +20,7 @@ loch_status lochi_pool_alloc_again(lochi_pool *pool, const loch_request *request
 
 /* Frees with the pool's lock, after the calling thread's cache did not take the block. Returns false if nothing has
  * happened: the gate is closed, or the address is wrong. */
-bool lochi_pool_free_plainly(lochi_pool *pool, void *address);
+bool lochi_pool_free_locked(lochi_pool *pool, void *address);
 
 /* Keeps a block of a session from being freed on the fast path. */
 void lochi_pool_keep_off(lochi_pool *pool, const void *address);

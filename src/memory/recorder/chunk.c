@@ -403,7 +403,7 @@ static void chunk_say_full(void)
     LOCHI_LOG(ERROR, "the recording ends here, because its file cannot be extended");
 }
 
-recorder_thread *lochi_recorder_enter_slowly(recorder_thread *thread)
+recorder_thread *lochi_recorder_enter_slow(recorder_thread *thread)
 {
     if (chunk_take(thread)) return thread;
     atomic_store_explicit(&thread->busy, false, memory_order_release);

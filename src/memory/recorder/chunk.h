@@ -13,7 +13,7 @@ void lochi_recorder_close(void);
 void lochi_recorder_drop(void);
 
 /* Takes a chunk for a busy thread. Returns NULL, and the thread is not busy any more, if there is none. */
-recorder_thread *lochi_recorder_enter_slowly(recorder_thread *thread);
+recorder_thread *lochi_recorder_enter_slow(recorder_thread *thread);
 
 /* Gives up the chunk of a thread that ends, or of every thread when the recording has stopped. The lock is held. */
 void lochi_recorder_give_up(recorder_thread *thread);

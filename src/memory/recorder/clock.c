@@ -20,7 +20,7 @@ static uint64_t clock_raw_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-uint64_t lochi_recorder_now_slowly(void)
+uint64_t lochi_recorder_now_slow(void)
 {
     const recorder_state *all = &lochi_recorder_all;
     uint64_t ns = 0;
@@ -85,7 +85,7 @@ void lochi_recorder_clock_open(loch_device *device)
     lochi_error_restore(&saved);
     header->ns0 = header->ns1 = 0;
     if (all->source != RECORDER_COUNTER) {
-        header->ticks0 = header->ticks1 = lochi_recorder_now_slowly();
+        header->ticks0 = header->ticks1 = lochi_recorder_now_slow();
         return;
     }
     clock_read(&header->ticks0, &all->raw_ns);

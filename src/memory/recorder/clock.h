@@ -13,7 +13,7 @@
 #include "memory/recorder/state.h"
 
 /* Reads a clock that is not the cycle counter. */
-uint64_t lochi_recorder_now_slowly(void);
+uint64_t lochi_recorder_now_slow(void);
 
 /* Chooses the clock of a recording: that of `device`, or the host's for NULL. Writes the first moment to the header.
  * With the cycle counter that takes a millisecond. */
@@ -25,7 +25,7 @@ void lochi_recorder_clock_mark(void);
 /* Reads the clock after all earlier loads. */
 static inline uint64_t recorder_now_after(void)
 {
-    if (LOCHI_UNLIKELY(lochi_recorder_all.source != RECORDER_COUNTER)) return lochi_recorder_now_slowly();
+    if (LOCHI_UNLIKELY(lochi_recorder_all.source != RECORDER_COUNTER)) return lochi_recorder_now_slow();
 #if defined __x86_64__
     __builtin_ia32_lfence();
     return __builtin_ia32_rdtsc();
@@ -34,7 +34,7 @@ static inline uint64_t recorder_now_after(void)
     __asm__ volatile("isb\n\tmrs %0, cntvct_el0" : "=r"(ticks)::"memory");
     return ticks;
 #else
-    return lochi_recorder_now_slowly();
+    return lochi_recorder_now_slow();
 #endif
 }
 
@@ -43,7 +43,7 @@ static inline uint64_t recorder_now_before(void)
 {
 #if defined __x86_64__
     if (LOCHI_LIKELY(lochi_recorder_all.source == RECORDER_COUNTER)) return __builtin_ia32_rdtsc();
-    return lochi_recorder_now_slowly();
+    return lochi_recorder_now_slow();
 #else
     return recorder_now_after(); /* other processors may let stores pass a read of the counter */
 #endif

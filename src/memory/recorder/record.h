@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Writing one record into the chunk of the calling thread, in the format of docs/recording-format.md: entering and
- * leaving, fields, the end of a record. In a header, because the fast path is inlined (quick.h).
+ * leaving, fields, the end of a record. In a header, because the fast path is inlined (fast.h).
  *
  * Fields are stored as eight bytes each, one behind the other: what a store writes behind its field is zeros, and the
  * next store overwrites them. So the place of the next record is always a zero byte. The first byte of a record is
@@ -40,7 +40,7 @@ static inline recorder_thread *recorder_enter(void)
     if (LOCHI_LIKELY(atomic_load_explicit(&thread->at, memory_order_relaxed) <
                      atomic_load_explicit(&thread->end, memory_order_relaxed)))
         return thread;
-    return lochi_recorder_enter_slowly(thread);
+    return lochi_recorder_enter_slow(thread);
 }
 
 static inline void recorder_leave(recorder_thread *thread)

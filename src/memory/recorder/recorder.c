@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Starts and stops a recording.
  *
- * An allocator that is recorded has a number in `recorded`, and no pool in `quick`: so its calls leave the fast path
+ * An allocator that is recorded has a number in `recorded`, and no `fast_pool`: so its calls leave the fast path
  * at its first test, find the number, and take a fast path that records. An allocator that is not recorded costs
  * nothing.
  *
@@ -56,7 +56,7 @@ void lochi_recorder_apply(loch_allocator *allocator, struct lochi_pool *pool)
     else if (!recorded)
         recorded = lochi_recorder_name_allocator(allocator) + 1;
     atomic_store_explicit(&allocator->recorded, recorded, memory_order_relaxed);
-    atomic_store_explicit(&allocator->quick, recorded ? NULL : allocator->pool, memory_order_relaxed);
+    atomic_store_explicit(&allocator->fast_pool, recorded ? NULL : allocator->pool, memory_order_relaxed);
     lochi_lock_drop(&all->lock);
 }
 
@@ -195,7 +195,7 @@ static void recorder_thread_ends(uint32_t slot)
 static void recorder_forget(loch_allocator *allocator)
 {
     atomic_store_explicit(&allocator->recorded, 0, memory_order_relaxed);
-    atomic_store_explicit(&allocator->quick, allocator->pool, memory_order_relaxed);
+    atomic_store_explicit(&allocator->fast_pool, allocator->pool, memory_order_relaxed);
 }
 
 /* Ends the recording in the child of a fork, without writing: the file is the parent's. */

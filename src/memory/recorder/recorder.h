@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The door of the recorder: what allocators and pools report to it. It includes the fast path (quick.h). Each call
+/* The door of the recorder: what allocators and pools report to it. It includes the fast path (fast.h). Each call
  * takes the number of a recorded allocator plus one (lochi_recorder_of), and does nothing if the recording has stopped
  * meanwhile. Any thread, with or without locks. */
 #ifndef LOCHI_RECORDER_H
 #define LOCHI_RECORDER_H
 
-#include "memory/recorder/quick.h"
+#include "memory/recorder/fast.h"
 
 /* Returns the number of a recorded allocator plus one; 0 if it is not recorded. Wrappers are not recorded: the
  * allocator that has the memory is. */

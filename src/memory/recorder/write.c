@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Writes records into the chunk of the calling thread: all kinds, and what the fast path (quick.h) leaves. */
+/* Writes records into the chunk of the calling thread: all kinds, and what the fast path (fast.h) leaves. */
 #include "memory/recorder/names.h"
 #include "memory/recorder/record.h"
 #include "memory/recorder/recorder.h"

@@ -145,9 +145,9 @@ static void write_tag_names(write_out *out)
 
 /* What the states of blocks are called; special blocks are used ones. */
 static const char write_states[][10] = {
-    [POOL_FREE] = "free",         [POOL_BARE] = "bare",      [POOL_FADING] = "fading",     [POOL_USED] = "used",
-    [POOL_SPECIAL] = "used",      [POOL_CACHED] = "cached",  [POOL_WAITING] = "waiting",   [POOL_SLAB] = "slab",
-    [POOL_GROWABLE] = "growable", [POOL_DORMANT] = "asleep", [POOL_UNDERWAY] = "underway",
+    [POOL_FREE] = "free",         [POOL_UNMAPPED] = "unmapped", [POOL_STALE] = "stale",       [POOL_USED] = "used",
+    [POOL_SPECIAL] = "used",      [POOL_CACHED] = "cached",     [POOL_WAITING] = "waiting",   [POOL_SLAB] = "slab",
+    [POOL_GROWABLE] = "growable", [POOL_DORMANT] = "asleep",    [POOL_DETACHED] = "detached",
 };
 
 /* Names of the marks, in order of their bits; the first bit is not written. */

@@ -87,7 +87,7 @@ static loch_status tracking_alloc(void *user, const loch_request *request, void 
     }
     if (!*out) return LOCH_OK;
     status = self->capacity ? tracking_add_recorded(self, request, *out)
-                            : lochi_ledger_add_plain(self->ledger, *out, request->bytes, request->tag);
+                            : lochi_ledger_add_simple(self->ledger, *out, request->bytes, request->tag);
     return __builtin_expect(status == LOCH_OK, 1) ? LOCH_OK : tracking_undo(self, request, out, status);
 }
 

@@ -3,7 +3,7 @@
  * memory, on whatever device and from whatever thread; wrong addresses have their statuses; and a wrapper knows its
  * blocks from those of the allocator that it wraps. */
 #include "allocators.h"
-#include "base/underway.h"
+#include "base/hazard.h"
 #include "memory/owner.h"
 #include "sweep.h"
 #include "wrap_fixture.h"
@@ -309,7 +309,7 @@ static void *thread_stays(void *user)
 {
     crowded *work = user;
     work->are_shared[0] = lochi_thread_slot() == LOCHI_SLOT_SHARED;
-    const uint32_t mark = lochi_underway_enter(work->allocator);
+    const uint32_t mark = lochi_hazard_enter(work->allocator);
     atomic_store(&work->has_entered, true);
     while (!atomic_load(&work->is_removing))
         sched_yield();
@@ -317,7 +317,7 @@ static void *thread_stays(void *user)
     while (loch_host_now_ns() < until_ns)
         sched_yield();
     atomic_store(&work->has_left, true);
-    lochi_underway_leave(mark);
+    lochi_hazard_leave(mark);
     return NULL;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Fills, counts and flushes the threads' caches, with the pool's lock held. The fast path (quick.h) uses the caches
+/* Fills, counts and flushes the threads' caches, with the pool's lock held. The fast path (fast.h) uses the caches
  * without the lock. */
 #include "memory/pool/front/cache.h"
 #include "base/fail.h"
@@ -9,7 +9,7 @@
 #include "memory/pool/heap/heap.h"
 #include "memory/pool/front/figures.h"
 #include "memory/pool/front/gate.h"
-#include "memory/pool/front/quick.h"
+#include "memory/pool/front/fast.h"
 #include "memory/pool/front/transfer.h"
 #include <string.h>
 
@@ -64,7 +64,7 @@ static pool_cache *cache_serve(const lochi_pool *pool, pool_cache *cache)
     const pool_lane *lane = cache->lane;
     const bool is_asked = pool->policy.is_asking && lane->stream != pool->default_stream;
     cache->stream = lane->is_closed || is_asked ? NULL : lane->stream;
-    cache->store = lane->store;
+    cache->transfer = lane->transfer;
     return cache;
 }
 
@@ -165,7 +165,7 @@ bool lochi_pool_cache_give(lochi_pool *pool, pool_cache *cache, pool_slab *slab,
     pool_stack *stack = &cache->stacks[slab->class];
     if (!cache_make_stack(pool, cache, slab->class)) return false;
     if (stack->count == stack->capacity) {
-        lochi_pool_open_store(pool, cache->lane, stack->bytes);
+        lochi_pool_open_transfer(pool, cache->lane, stack->bytes);
         cache_spill(pool, stack, (stack->capacity + 1) / 2);
     }
     stack->entries[stack->count++] = entry;
@@ -188,16 +188,16 @@ bool lochi_pool_flush_last(lochi_pool *pool, pool_cache *cache)
 bool lochi_pool_flush_bins(lochi_pool *pool, pool_cache *cache)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (!cache->quick_bytes) return false;
+    if (!cache->large_bytes) return false;
     pool_block *all = NULL, **end = &all; /* one list, while the neighbours of all blocks are fetched */
-    for (unsigned bin = 0; cache->quick_bytes; bin++) {
-        pool_block *block = cache->quick[bin];
+    for (unsigned bin = 0; cache->large_bytes; bin++) {
+        pool_block *block = cache->large[bin];
         if (!block) continue;
-        cache->quick[bin] = NULL;
+        cache->large[bin] = NULL;
         *end = block;
         for (; block; block = block->list_next) {
             lochi_pool_fetch_neighbours(block);
-            cache->quick_bytes -= block->bytes;
+            cache->large_bytes -= block->bytes;
             end = &block->list_next;
         }
     }
@@ -239,7 +239,7 @@ void lochi_pool_flush_threads(lochi_pool *pool)
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_stop(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
-    lochi_pool_flush_stores(pool);
+    lochi_pool_flush_transfers(pool);
     lochi_pool_go(pool);
 }
 
@@ -247,21 +247,21 @@ void lochi_pool_flush_threads(lochi_pool *pool)
 
 pool_block *lochi_pool_cache_take_block(pool_cache *cache, size_t bytes)
 {
-    return lochi_pool_quick_pop(cache, bytes);
+    return lochi_pool_fast_pop(cache, bytes);
 }
 
 bool lochi_pool_cache_give_block(lochi_pool *pool, pool_cache *cache, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_set_state(block, POOL_CACHED);
-    if (lochi_pool_quick_push(pool, cache, block)) return true;
-    if (block->bytes > POOL_QUICK_MAX) {
+    if (lochi_pool_fast_push(pool, cache, block)) return true;
+    if (block->bytes > POOL_LARGE_MAX) {
         lochi_pool_flush_last(pool, cache);
     } else {
-        lochi_pool_open_store(pool, cache->lane, block->bytes);
+        lochi_pool_open_transfer(pool, cache->lane, block->bytes);
         lochi_pool_flush_bins(pool, cache);
     }
-    return lochi_pool_quick_push(pool, cache, block);
+    return lochi_pool_fast_push(pool, cache, block);
 }
 
 size_t lochi_pool_count_last(lochi_pool *pool)
@@ -278,11 +278,11 @@ size_t lochi_pool_count_last(lochi_pool *pool)
 size_t lochi_pool_count_cached(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    size_t bytes = lochi_pool_count_last(pool) + atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed);
+    size_t bytes = lochi_pool_count_last(pool) + atomic_load_explicit(&pool->transfer_bytes, memory_order_relaxed);
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next) {
-            bytes += cache->quick_bytes;
+            bytes += cache->large_bytes;
             for (uint32_t class = 0; class < pool->classes; class ++)
                 bytes += (size_t)cache->stacks[class].count * pool->class_bytes[class];
         }
@@ -303,7 +303,7 @@ void lochi_pool_forget_stream(lochi_pool *pool, const loch_stream *stream)
             cache->stream = NULL;
         }
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
-        if (lane->stream == stream) lochi_pool_flush_store(pool, lane);
+        if (lane->stream == stream) lochi_pool_flush_transfer(pool, lane);
     lochi_pool_go(pool);
 }
 

@@ -25,7 +25,7 @@ static inline pool_cache *lochi_pool_cache_of(lochi_pool *pool, pool_lane *lane)
 {
     pool_cache *first = lochi_pool_cache_serving(pool, lane->stream);
     if (LOCHI_UNLIKELY(!first || first->lane != lane)) return lochi_pool_cache(pool, lane);
-    first->store = lane->store; /* another thread may have made it */
+    first->transfer = lane->transfer; /* another thread may have made it */
     return first;
 }
 

@@ -29,7 +29,7 @@
 #include "memory/pool/front/figures.h"
 #include "kit/backoff.h"
 #include "kit/hint.h"
-#include "memory/pool/front/quick.h"
+#include "memory/pool/front/fast.h"
 
 #define FIGURES_PART 2048 /* of a peak: what may be missed of it */
 /* With many threads, at least so much for each of them: otherwise a small program would gather at each allocation. */

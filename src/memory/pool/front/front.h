@@ -7,7 +7,7 @@
 #include "memory/pool/front/figures.h"
 #include "memory/pool/front/gate.h"
 #include "memory/pool/front/look.h"
-#include "memory/pool/front/quick.h"
+#include "memory/pool/front/fast.h"
 #include "memory/pool/front/transfer.h"
 
 #endif

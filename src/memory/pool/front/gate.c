@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The gate of the fast path (quick.h). A thread that holds the lock closes it to read the threads' caches. A thread
+/* The gate of the fast path (fast.h). A thread that holds the lock closes it to read the threads' caches. A thread
  * that waits for memory keeps it closed, so that every free takes the slow path and wakes the waiting thread.
  * tests/models/gate.pml and tests/models/waiters.pml are models of this. */
 #include "memory/pool/front/gate.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The gate of the fast path (quick.h): a count. While it is not 0, every call takes the slow path. */
+/* The gate of the fast path (fast.h): a count. While it is not 0, every call takes the slow path. */
 #ifndef LOCHI_POOL_GATE_H
 #define LOCHI_POOL_GATE_H
 

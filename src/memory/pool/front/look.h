@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The fast path of look-ups and resizes: reads the sizes of a block, describes it, and changes its size within the
  * memory that it has, without the lock. Except for the sizes, the thread enters its cache as for an allocation
- * (quick.h). So the block cannot fall asleep, be frozen or move meanwhile, and the stream of the thread's cache cannot
+ * (fast.h). So the block cannot fall asleep, be frozen or move meanwhile, and the stream of the thread's cache cannot
  * be destroyed.
  *
  * A wrong address takes the slow path, which has the error sentences. So does a resize of a block with a tag, further
@@ -15,7 +15,7 @@
 #define LOCHI_POOL_LOOK_H
 
 #include "memory/pool/front/figures.h"
-#include "memory/pool/front/quick.h"
+#include "memory/pool/front/fast.h"
 
 /* --- ids --- */
 
@@ -51,21 +51,21 @@ static inline uint64_t lochi_pool_name_small(pool_word *word, pool_id *place, ui
 /* Tells whether threads cache blocks of the size of the one at an address; it may be a wrong one. */
 static inline bool lochi_pool_is_cacheable(const lochi_pool *pool, const void *pointer)
 {
-    const uintptr_t page = lochi_pool_quick_page(pool, (uintptr_t)pointer);
+    const uintptr_t page = lochi_pool_fast_page(pool, (uintptr_t)pointer);
     const pool_block *block = lochi_pool_page_block(page);
-    return !block || __atomic_load_n(&block->bytes, __ATOMIC_RELAXED) <= POOL_QUICK_MAX;
+    return !block || __atomic_load_n(&block->bytes, __ATOMIC_RELAXED) <= POOL_LARGE_MAX;
 }
 
 /* Removes the id of a small block that is plain apart from it, so that the block can be freed on the fast path.
  * Returns false if there is no such block. */
-static inline bool lochi_pool_unname_quickly(lochi_pool *pool, const void *pointer)
+static inline bool lochi_pool_unname_fast(lochi_pool *pool, const void *pointer)
 {
-    pool_slab *slab = lochi_pool_page_slab(lochi_pool_quick_page(pool, (uintptr_t)pointer));
+    pool_slab *slab = lochi_pool_page_slab(lochi_pool_fast_page(pool, (uintptr_t)pointer));
     pool_cache *first = slab ? lochi_pool_enter(pool) : NULL;
     if (!first) return false;
     pool_word *word = lochi_pool_slab_word(slab, (uintptr_t)pointer);
     const uint32_t live = word ? atomic_load_explicit(word, memory_order_relaxed) : 0;
-    const bool is_named = live & POOL_WORD_NAMED && lochi_pool_is_plain(live & ~POOL_WORD_NAMED);
+    const bool is_named = live & POOL_WORD_NAMED && lochi_pool_is_simple(live & ~POOL_WORD_NAMED);
     if (is_named) {
         lochi_pool_unname(slab, word);
         atomic_store_explicit(word, live & ~POOL_WORD_NAMED, memory_order_relaxed);
@@ -79,9 +79,9 @@ static inline bool lochi_pool_unname_quickly(lochi_pool *pool, const void *point
 /* Reads the sizes of the live block at an address. Returns false for a wrong address, or a growable block. Needs
  * neither the lock nor the gate: the tables from addresses to blocks are never freed before the pool ends, and the
  * sizes of a block belong to its holder, which is the caller. */
-static inline bool lochi_pool_measure_quickly(const lochi_pool *pool, const void *pointer, loch_block *out)
+static inline bool lochi_pool_measure_fast(const lochi_pool *pool, const void *pointer, loch_block *out)
 {
-    const uintptr_t address = (uintptr_t)pointer, page = lochi_pool_quick_page(pool, address);
+    const uintptr_t address = (uintptr_t)pointer, page = lochi_pool_fast_page(pool, address);
     if (LOCHI_LIKELY(page & POOL_IS_SLAB)) {
         pool_slab *slab = (pool_slab *)(page - POOL_IS_SLAB);
         const pool_word *word = lochi_pool_slab_word(slab, address);
@@ -113,20 +113,20 @@ static inline uint64_t lochi_pool_look_id(pool_cache *first, pool_word *word, po
     return taken;
 }
 
-/* Describes a live block whose sizes lochi_pool_measure_quickly has read: writes all other members. Returns false if
+/* Describes a live block whose sizes lochi_pool_measure_fast has read: writes all other members. Returns false if
  * the call has to take the slow path. */
-static inline bool lochi_pool_describe_quickly(lochi_pool *pool, uintptr_t address, loch_block *out)
+static inline bool lochi_pool_describe_fast(lochi_pool *pool, uintptr_t address, loch_block *out)
 {
     pool_cache *first = lochi_pool_enter(pool);
     if (LOCHI_UNLIKELY(!first)) return false;
-    const uintptr_t page = lochi_pool_quick_page(pool, address);
+    const uintptr_t page = lochi_pool_fast_page(pool, address);
     pool_slab *slab = lochi_pool_page_slab(page);
     pool_word *word = slab ? lochi_pool_slab_word(slab, address) : NULL;
     pool_block *block = slab ? slab->block : lochi_pool_page_block(page);
     pool_id *ids = slab ? atomic_load_explicit(&slab->ids, memory_order_acquire) : NULL;
     pool_id *id = ids && word ? &ids[word - slab->words] : !slab && block ? &block->id : NULL;
     /* The stream of the thread's cache cannot end before the thread leaves. */
-    const pool_cache *cache = id ? lochi_pool_quick_cache(first, block->lane) : NULL;
+    const pool_cache *cache = id ? lochi_pool_fast_cache(first, block->lane) : NULL;
     out->id = cache && cache->stream ? lochi_pool_look_id(first, word, id) : 0;
     if (out->id) {
         out->stream_id = cache->stream->id;
@@ -150,24 +150,22 @@ typedef enum pool_resized {
  * grow into free memory behind them, or give their end back. `stream` is that of the next use, or NULL; `bytes` is
  * neither 0 nor above the largest size of a block. Sets `before` to the old size, unless the call takes the slow
  * path. */
-static inline __attribute__((always_inline)) pool_resized lochi_pool_resize_quickly(lochi_pool *pool,
-                                                                                    const void *pointer, size_t bytes,
-                                                                                    const loch_stream *stream,
-                                                                                    size_t *before)
+static inline __attribute__((always_inline)) pool_resized
+lochi_pool_resize_fast(lochi_pool *pool, const void *pointer, size_t bytes, const loch_stream *stream, size_t *before)
 {
     pool_cache *first = lochi_pool_enter(pool);
     if (LOCHI_UNLIKELY(!first)) return POOL_RESIZE_SLOWLY;
     bool is_peak = false;
     pool_resized result = POOL_RESIZE_SLOWLY;
-    pool_slab *slab = lochi_pool_page_slab(lochi_pool_quick_page(pool, (uintptr_t)pointer));
+    pool_slab *slab = lochi_pool_page_slab(lochi_pool_fast_page(pool, (uintptr_t)pointer));
     pool_word *word = slab ? lochi_pool_slab_word(slab, (uintptr_t)pointer) : NULL;
     if (LOCHI_UNLIKELY(!word)) goto leave;
-    pool_cache *cache = lochi_pool_quick_cache(first, slab->lane);
+    pool_cache *cache = lochi_pool_fast_cache(first, slab->lane);
     if (LOCHI_UNLIKELY(!cache || !cache->stream)) goto leave; /* the block's own stream may have ended */
-    if (LOCHI_UNLIKELY(stream && stream != cache->stream) && lochi_pool_quick_cache_of(pool, cache, stream) != cache)
+    if (LOCHI_UNLIKELY(stream && stream != cache->stream) && lochi_pool_fast_cache_of(pool, cache, stream) != cache)
         goto leave;
     uint32_t live = atomic_load_explicit(word, memory_order_relaxed);
-    if (LOCHI_UNLIKELY(!lochi_pool_is_plain(live & ~POOL_WORD_NAMED))) goto leave;
+    if (LOCHI_UNLIKELY(!lochi_pool_is_simple(live & ~POOL_WORD_NAMED))) goto leave;
     *before = live & POOL_WORD_BYTES;
     result = POOL_RESIZE_MOVES;
     if (bytes > slab->object_bytes || bytes <= slab->object_bytes / 2) goto leave;

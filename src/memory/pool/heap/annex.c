@@ -5,14 +5,14 @@
  * blocks need addresses for what they may become, which can be far more than that: each large one has a reservation of
  * its own, without a table. So the addresses that a device has are the only bound on their number.
  *
- *   range:  | blocks, free and bare addresses ... |        annexes:  | growable |   | growable |   | ended |
+ *   range:  | blocks, free and unmapped addresses ... |        annexes:  | growable |   | growable |   | ended |
  *           table of pages, cells                                    tree by address, cells
  *
  * Invariants, with both locks of the pool held:
  *  1. An annex in the tree has one block, which starts with it, has no neighbours and has `is_annex`. The block is
  *     growable and as long as the annex, or it was freed and is as long as its memory.
  *  2. No other block gets memory there. A freed block waits in the list `ended` until its stream has passed; then its
- *     handles become loose and the annex ends. So no free, bare, fading or dormant block lies in an annex.
+ *     handles become unmapped and the annex ends. So no free, unmapped, stale or dormant block lies in an annex.
  *  3. A spare annex has no block and nothing is mapped in it. At most ANNEX_SPARES are kept, so that a program that
  *     makes and frees blocks of one size calls the driver for memory only. A trim gives them back.
  *

@@ -164,9 +164,9 @@ size_t lochi_pool_find_largest(const lochi_pool *pool)
         const pool_block *block = lochi_pool_bins_below(&lane->bins, &bin);
         for (; block; block = block->list_next)
             if (block->bytes > largest) largest = block->bytes;
-        for (bin = POOL_BINS - 1; (block = lochi_pool_bins_below(&lane->nests, &bin)); bin--)
+        for (bin = POOL_BINS - 1; (block = lochi_pool_bins_below(&lane->arenas, &bin)); bin--)
             for (; block; block = block->list_next) {
-                const heap_run run = heap_find_run(block); /* a request that fits nowhere else opens nests */
+                const heap_run run = heap_find_run(block); /* a request that fits nowhere else opens arenas */
                 if (run.end - run.start > largest) largest = run.end - run.start;
             }
     }
@@ -184,7 +184,7 @@ pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
     rest->lane = block->lane;
     lochi_pool_set_epoch(rest, block->epoch);
     rest->flags = block->flags;
-    rest->is_elsewhere = false;
+    rest->has_uses = false;
     lochi_pool_set_state(rest, lochi_pool_state(block));
     rest->before = block;
     rest->behind = block->behind;
@@ -197,7 +197,7 @@ pool_block *lochi_pool_split(lochi_pool *pool, pool_block *block, uintptr_t at)
 /* Returns the bins that a free block is in. */
 static pool_bins *heap_bins(const pool_block *block)
 {
-    return block->is_nest ? &block->lane->nests : &block->lane->bins;
+    return block->is_arena ? &block->lane->arenas : &block->lane->bins;
 }
 
 static inline loch_status heap_cut(lochi_pool *pool, pool_block *block, uintptr_t start, size_t bytes)
@@ -245,10 +245,10 @@ pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *w
     return heap_fit(pool, &lane->bins, want, status);
 }
 
-pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)
+pool_block *lochi_pool_fit_arena(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status)
 {
     lochi_lock_assert_held(&pool->lock);
-    return heap_fit(pool, &lane->nests, want, status);
+    return heap_fit(pool, &lane->arenas, want, status);
 }
 
 /* --- merging --- */
@@ -268,7 +268,7 @@ static void heap_join(lochi_pool *pool, pool_block *block)
 static inline bool heap_is_like(const pool_block *neighbour, const pool_block *block)
 {
     return neighbour && lochi_pool_state(neighbour) == POOL_FREE && neighbour->lane == block->lane &&
-           neighbour->is_nest == block->is_nest && !neighbour->is_piece;
+           neighbour->is_arena == block->is_arena && !neighbour->is_piece;
 }
 
 /* Merges a block that is in no list with its free neighbours. */
@@ -286,13 +286,13 @@ static pool_block *heap_merge(lochi_pool *pool, pool_block *block)
     return block;
 }
 
-void lochi_pool_make_nest(lochi_pool *pool, pool_block *block)
+void lochi_pool_make_arena(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
-    block->is_nest = true;
+    block->is_arena = true;
     lochi_pool_set_state(block, POOL_FREE);
     block = heap_merge(pool, block);
-    lochi_pool_bins_add(&block->lane->nests, block);
+    lochi_pool_bins_add(&block->lane->arenas, block);
 }
 
 /* Tells whether the default cap of LOCH_POOL_WHOLE_BLOCKS ignores a free block. */
@@ -403,9 +403,9 @@ pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t e
         block = heap_merge(pool, block);
     else
         heap_count_piece(pool, block);
-    if (block->is_nest &&
-        block->bytes >= POOL_NEST) { /* a nest that is free as a whole becomes an ordinary free block */
-        block->is_nest = false;
+    if (block->is_arena &&
+        block->bytes >= POOL_ARENA) { /* an arena that is free as a whole becomes an ordinary free block */
+        block->is_arena = false;
         block = heap_merge(pool, block);
     }
     lochi_pool_bins_add(heap_bins(block), block);
@@ -430,7 +430,7 @@ void lochi_pool_hold(lochi_pool *pool, pool_block *block, pool_block **list)
 {
     lochi_lock_assert_held(&pool->lock);
     lochi_pool_bins_remove(heap_bins(block), block);
-    lochi_pool_set_state(block, POOL_UNDERWAY);
+    lochi_pool_set_state(block, POOL_DETACHED);
     lochi_pool_enlist(list, block);
 }
 
@@ -448,7 +448,7 @@ pool_block *lochi_pool_put_back(lochi_pool *pool, pool_block *block)
 static bool heap_is_dormant(const pool_block *neighbour, const pool_block *block)
 {
     return neighbour && lochi_pool_state(neighbour) == POOL_DORMANT && neighbour->lane == block->lane &&
-           neighbour->is_nest == block->is_nest;
+           neighbour->is_arena == block->is_arena;
 }
 
 pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block)
@@ -481,23 +481,23 @@ pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane 
     return lochi_pool_adopt(pool, block, lane, 0); /* passed in every lane */
 }
 
-pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block)
+pool_block *lochi_pool_make_unmapped(lochi_pool *pool, pool_block *block)
 {
     lochi_lock_assert_held(&pool->lock);
-    lochi_pool_set_state(block, POOL_BARE);
+    lochi_pool_set_state(block, POOL_UNMAPPED);
     lochi_pool_set_epoch(block, 0);
     block->lane = NULL;
-    block->is_captured = block->is_nest = false;
-    if (block->behind && lochi_pool_state(block->behind) == POOL_BARE) {
-        lochi_pool_bins_remove(pool->bare, block->behind);
+    block->is_captured = block->is_arena = false;
+    if (block->behind && lochi_pool_state(block->behind) == POOL_UNMAPPED) {
+        lochi_pool_bins_remove(pool->unmapped_ranges, block->behind);
         heap_join(pool, block);
     }
-    if (block->before && lochi_pool_state(block->before) == POOL_BARE) {
+    if (block->before && lochi_pool_state(block->before) == POOL_UNMAPPED) {
         block = block->before;
-        lochi_pool_bins_remove(pool->bare, block);
+        lochi_pool_bins_remove(pool->unmapped_ranges, block);
         heap_join(pool, block);
     }
-    lochi_pool_bins_add(pool->bare, block);
+    lochi_pool_bins_add(pool->unmapped_ranges, block);
     return block;
 }
 
@@ -535,22 +535,22 @@ void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes)
 /* Tells whether a free block may be given to any lane. */
 static bool heap_is_anybodys(const pool_block *block)
 {
-    return heap_may_join(block, NULL) && !block->is_nest;
+    return heap_may_join(block, NULL) && !block->is_arena;
 }
 
-/* Makes free memory of nests ordinary free memory of their lanes: of all of them, or where it keeps a handle from being
- * idle. */
-static void heap_open_nests(lochi_pool *pool, bool all)
+/* Makes free memory of arenas ordinary free memory of their lanes: of all of them, or where it keeps a handle from
+ * being idle. */
+static void heap_open_arenas(lochi_pool *pool, bool all)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         int bin = POOL_BINS - 1;
-        for (pool_block *block; (block = lochi_pool_bins_below(&lane->nests, &bin)); bin--)
+        for (pool_block *block; (block = lochi_pool_bins_below(&lane->arenas, &bin)); bin--)
             for (pool_block *next; block; block = next) {
-                next = block->list_next; /* opened nests leave the bin */
+                next = block->list_next; /* opened arenas leave the bin */
                 const heap_run run = heap_find_run(block);
                 if (!all && !lochi_pool_find_whole_under(pool, block, run.start, run.end)) continue;
-                lochi_pool_bins_remove(&lane->nests, block);
-                block->is_nest = false;
+                lochi_pool_bins_remove(&lane->arenas, block);
+                block->is_arena = false;
                 block = heap_merge(pool, block);
                 lochi_pool_bins_add(&block->lane->bins, block);
             }
@@ -560,8 +560,8 @@ static void heap_open_nests(lochi_pool *pool, bool all)
 void lochi_pool_join_lanes(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    heap_open_nests(pool, !pool->policy.is_virtual); /* all, where nothing can be remapped */
-    if (!pool->lanes || !pool->lanes->next) return;  /* free neighbours of one lane are merged already */
+    heap_open_arenas(pool, !pool->policy.is_virtual); /* all, where nothing can be remapped */
+    if (!pool->lanes || !pool->lanes->next) return;   /* free neighbours of one lane are merged already */
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (!heap_is_anybodys(block) || !heap_is_anybodys(block->behind)) continue;
         lochi_pool_bins_remove(heap_bins(block), block);
@@ -579,14 +579,14 @@ void lochi_pool_join_lanes(lochi_pool *pool)
 void lochi_pool_join_all(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    heap_open_nests(pool, true);
+    heap_open_arenas(pool, true);
     lochi_pool_join_lanes(pool);
 }
 
 /* Makes a free block that is in no bin ordinary free memory of a lane. */
 static void heap_claim(pool_block *block, pool_lane *lane)
 {
-    block->is_nest = block->is_piece = false;
+    block->is_arena = block->is_piece = false;
     if (block->lane == lane) return;
     block->lane = lane;
     block->is_captured = lane->capture != 0;

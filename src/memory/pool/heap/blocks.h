@@ -48,16 +48,16 @@ loch_status lochi_pool_cut(lochi_pool *pool, pool_block *block, uintptr_t start,
 pool_block *lochi_pool_fit(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
 /* Cuts a request out of a free block that it fits in. Returns NULL if *status is not LOCH_OK. */
 pool_block *lochi_pool_fit_in(lochi_pool *pool, pool_block *block, const pool_want *want, loch_status *status);
-/* Cuts a request out of the nest of a lane that fits best. Returns NULL if none fits, or if *status is not LOCH_OK. */
-pool_block *lochi_pool_fit_nest(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
+/* Cuts a request out of the arena of a lane that fits best. Returns NULL if none fits, or if *status is not LOCH_OK. */
+pool_block *lochi_pool_fit_arena(lochi_pool *pool, pool_lane *lane, const pool_want *want, loch_status *status);
 
-/* Makes a cut block a nest. */
-void lochi_pool_make_nest(lochi_pool *pool, pool_block *block);
+/* Makes a cut block an arena. */
+void lochi_pool_make_arena(lochi_pool *pool, pool_block *block);
 /* Makes a block free in the order of its lane, at `epoch`, and merges it with its neighbours. Returns the merged
  * block. A block in an annex waits for `epoch` instead, and then its memory goes. */
 pool_block *lochi_pool_make_free(lochi_pool *pool, pool_block *block, uint64_t epoch);
-/* Makes addresses bare whose memory is gone, and merges them. Returns the merged block. */
-pool_block *lochi_pool_make_bare(lochi_pool *pool, pool_block *block);
+/* Makes addresses unmapped whose memory is gone, and merges them. Returns the merged block. */
+pool_block *lochi_pool_make_unmapped(lochi_pool *pool, pool_block *block);
 /* Makes free memory that is asleep dormant: in no list, merged with dormant neighbours of its lane. Returns the
  * merged block. */
 pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block);
@@ -65,7 +65,7 @@ pool_block *lochi_pool_make_dormant(lochi_pool *pool, pool_block *block);
 void lochi_pool_unbin(lochi_pool *pool, pool_block *block);
 /* Enters a free block in its bin, and updates the figures of whole pieces. */
 void lochi_pool_rebin(lochi_pool *pool, pool_block *block);
-/* Takes a free block out of its bin for a driver call: it is underway, and in a list of the caller. */
+/* Takes a free block out of its bin for a driver call: it is detached, and in a list of the caller. */
 void lochi_pool_hold(lochi_pool *pool, pool_block *block, pool_block **list);
 /* Makes a block free again that lochi_pool_hold took, as it was before. Returns the merged block. */
 pool_block *lochi_pool_put_back(lochi_pool *pool, pool_block *block);
@@ -76,7 +76,7 @@ pool_block *lochi_pool_adopt(lochi_pool *pool, pool_block *block, pool_lane *lan
 pool_block *lochi_pool_hand_over(lochi_pool *pool, pool_block *block, pool_lane *lane);
 
 /* Merges the free blocks from `block` to the one that ends at or behind `end`, for a lane. Blocks of other lanes must
- * be idle. Returns the merged block, which belongs to the lane and to no nest. */
+ * be idle. Returns the merged block, which belongs to the lane and to no arena. */
 pool_block *lochi_pool_join_for(lochi_pool *pool, pool_block *block, uintptr_t end, pool_lane *lane);
 
 /* Returns the block behind `block`: the first one for NULL, NULL at the end. Blocks come in order of address, except
@@ -84,11 +84,11 @@ pool_block *lochi_pool_join_for(lochi_pool *pool, pool_block *block, uintptr_t e
 pool_block *lochi_pool_next_block(const lochi_pool *pool, const pool_block *block);
 /* Makes free pieces of at most `max_bytes` ordinary free memory. */
 void lochi_pool_join_pieces(lochi_pool *pool, size_t max_bytes);
-/* Merges idle free neighbours of different lanes, and free memory of nests with the memory around it where a handle
- * becomes idle by that. Then the handle can be remapped or given back. Other nests stay: their free memory serves small
- * requests, which would make new nests elsewhere and occupy further handles. */
+/* Merges idle free neighbours of different lanes, and free memory of arenas with the memory around it where a handle
+ * becomes idle by that. Then the handle can be remapped or given back. Other arenas stay: their free memory serves
+ * small requests, which would make new arenas elsewhere and occupy further handles. */
 void lochi_pool_join_lanes(lochi_pool *pool);
-/* Merges as lochi_pool_join_lanes does, and makes free memory of all nests ordinary free memory, for a request that
+/* Merges as lochi_pool_join_lanes does, and makes free memory of all arenas ordinary free memory, for a request that
  * fits nowhere else. */
 void lochi_pool_join_all(lochi_pool *pool);
 /* Lists the handles that were idle before the pool became obedient. Frees list those that become idle later. */

@@ -58,12 +58,12 @@ loch_status lochi_pool_find_live(lochi_pool *pool, const void *address, pool_fou
     return LOCH_OK;
 }
 
-void lochi_pool_set_elsewhere(const pool_found *found)
+void lochi_pool_set_uses(const pool_found *found)
 {
     if (found->word) {
-        atomic_fetch_or_explicit(found->word, POOL_WORD_ELSEWHERE, memory_order_relaxed);
+        atomic_fetch_or_explicit(found->word, POOL_WORD_HAS_USES, memory_order_relaxed);
     } else {
-        found->block->is_elsewhere = true;
+        found->block->has_uses = true;
         if (lochi_pool_state(found->block) == POOL_USED) lochi_pool_set_state(found->block, POOL_SPECIAL);
     }
 }

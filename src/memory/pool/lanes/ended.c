@@ -38,6 +38,6 @@ void lochi_pool_return_rests(lochi_pool *pool)
         if (!lochi_pool_has_passed(lane, lane->epoch)) continue;
         lochi_pool_slab_trim(pool, lane);
         ended_return_bins(pool, &lane->bins);
-        ended_return_bins(pool, &lane->nests);
+        ended_return_bins(pool, &lane->arenas);
     }
 }

@@ -420,7 +420,7 @@ void lochi_pool_close_lanes(lochi_pool *pool)
         for (size_t i = 0; i < lane->marks_count; i++)
             loch_event_destroy(lane_mark_at(lane, i)->event);
         lochi_free(lane->marks);
-        lochi_free_aligned(lane->store);
+        lochi_free_aligned(lane->transfer);
         lochi_stream_release(lane->stream);
         lochi_free(lane);
     }

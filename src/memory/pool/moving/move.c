@@ -104,10 +104,10 @@ void lochi_pool_let_move(lochi_pool *pool)
     lochi_lock_drop(&pool->lock);
 }
 
-static pool_elsewhere *move_find_uses(const lochi_pool *pool, uintptr_t address)
+static pool_recorded_uses *move_find_uses(const lochi_pool *pool, uintptr_t address)
 {
-    lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, address);
-    return node && node->key == address ? LOCHI_CONTAINER(node, pool_elsewhere, node) : NULL;
+    lochi_tree_node *node = lochi_tree_at_or_below(&pool->recorded_uses, address);
+    return node && node->key == address ? LOCHI_CONTAINER(node, pool_recorded_uses, node) : NULL;
 }
 
 /* Tells whether a move can be ordered after all streams that used the block. */
@@ -115,8 +115,8 @@ static bool move_is_in_reach(const lochi_pool *pool, const pool_block *block)
 {
     if (!pool->moving.lanes_out_of_reach) return true;
     if (block->lane->is_out_of_reach) return false;
-    const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
-    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
+    const pool_recorded_uses *recorded = block->has_uses ? move_find_uses(pool, block->start) : NULL;
+    for (const pool_use *use = recorded ? recorded->uses : NULL; use; use = use->next)
         if (use->lane->is_out_of_reach) return false;
     return true;
 }
@@ -151,8 +151,8 @@ static loch_status move_order(lochi_pool *pool, const pool_block *block, const p
 {
     LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, block->lane));
     LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, target->lane, lochi_pool_epoch(target)));
-    const pool_elsewhere *elsewhere = block->is_elsewhere ? move_find_uses(pool, block->start) : NULL;
-    for (const pool_use *use = elsewhere ? elsewhere->uses : NULL; use; use = use->next)
+    const pool_recorded_uses *recorded = block->has_uses ? move_find_uses(pool, block->start) : NULL;
+    for (const pool_use *use = recorded ? recorded->uses : NULL; use; use = use->next)
         LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, use->lane));
     return LOCH_OK;
 }
@@ -167,7 +167,7 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     target->tag = block->tag;
     lochi_pool_set_id(target, atomic_load_explicit(&block->id, memory_order_relaxed));
     target->owner = movable;
-    target->is_elsewhere = is_used;
+    target->has_uses = is_used;
     lochi_pool_enter_page(pool, target->start, lochi_pool_page_of(target));
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     lochi_session_follow(pool->allocator, movable->address, (void *)target->start);
@@ -176,11 +176,11 @@ static void move_commit(lochi_pool *pool, pool_block *block, pool_block *target,
     movable->generation++;
     movable->lane = is_used ? lane : NULL;
     movable->epoch = lane->epoch;
-    if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
+    if (block->has_uses) lochi_pool_forget_uses(pool, block->start);
     if (pool->policy.checker) lochi_poison_move(pool, block->start, target->start, lochi_pool_requested(target));
     lochi_pool_hide(pool, block->start, block->bytes);
     block->owner = NULL;
-    block->is_elsewhere = block->is_nest = false;
+    block->has_uses = block->is_arena = false;
     block->tag = 0;
     block->lane = lane;
     move_free(pool, block);
@@ -247,7 +247,7 @@ loch_status lochi_pool_mend(lochi_pool *pool, pool_block *block, pool_lane *lane
                          (void *)block->start);
     LOCH_TRY_RETURN(move_wait(pool, movable, lane));
     if (is_used) LOCH_TRY_RETURN(lochi_pool_note_use(pool, block->start, lane));
-    block->is_elsewhere |= is_used;
+    block->has_uses |= is_used;
     block->behind->lane = lane;
     movable->lane = is_used ? lane : NULL;
     movable->epoch = lane->epoch;
@@ -295,18 +295,18 @@ static void move_commit_slide(lochi_pool *pool, pool_block *block, pool_lane *la
     pool_block *tail = block->before;
     void *from = movable->address;
     lochi_pool_unbin(pool, tail);
-    if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
+    if (block->has_uses) lochi_pool_forget_uses(pool, block->start);
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     move_swap(pool, tail, block);
     lochi_pool_enter_page(pool, block->start, lochi_pool_page_of(block));
-    block->is_elsewhere = is_used;
+    block->has_uses = is_used;
     movable->address = (void *)block->start;
     movable->generation++;
     movable->lane = is_used ? lane : NULL;
     movable->epoch = lane->epoch;
     lochi_session_follow(pool->allocator, from, movable->address);
     lochi_live_move(pool->allocator, from, movable->address);
-    tail->is_nest = false;
+    tail->is_arena = false;
     movable->torn_from = from;
     pool->moving.torn_count++;
     movable->torn_done = done;
@@ -391,7 +391,7 @@ static loch_status move_note(lochi_pool *pool, pool_block *block, loch_stream *s
     if (lochi_pool_note_use(pool, block->start, lane) != LOCH_OK) return loch_stream_sync(stream);
     const uint32_t recorded = lochi_recorder_of(pool->allocator);
     if (recorded) lochi_recorder_note_use(recorded, (void *)block->start, stream);
-    block->is_elsewhere = true;
+    block->has_uses = true;
     return LOCH_OK;
 }
 
@@ -407,7 +407,7 @@ static loch_status move_note_small(lochi_pool *pool, const pool_slab *slab, pool
     if (lochi_pool_note_use(pool, (uintptr_t)movable->address, lane) != LOCH_OK) return loch_stream_sync(stream);
     const uint32_t recorded = lochi_recorder_of(pool->allocator);
     if (recorded) lochi_recorder_note_use(recorded, movable->address, stream);
-    atomic_fetch_or_explicit(word, POOL_WORD_ELSEWHERE, memory_order_relaxed);
+    atomic_fetch_or_explicit(word, POOL_WORD_HAS_USES, memory_order_relaxed);
     return LOCH_OK;
 }
 

@@ -59,9 +59,9 @@ static uintptr_t small_address(const pool_slab *slab, const pool_word *word)
 
 static const pool_use *small_uses(const lochi_pool *pool, const pool_slab *slab, const pool_word *word)
 {
-    if (!(atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_ELSEWHERE)) return NULL;
-    const lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, small_address(slab, word));
-    return LOCHI_CONTAINER(node, pool_elsewhere, node)->uses;
+    if (!(atomic_load_explicit(word, memory_order_relaxed) & POOL_WORD_HAS_USES)) return NULL;
+    const lochi_tree_node *node = lochi_tree_at_or_below(&pool->recorded_uses, small_address(slab, word));
+    return LOCHI_CONTAINER(node, pool_recorded_uses, node)->uses;
 }
 
 bool lochi_pool_small_is_movable(const lochi_pool *pool, const pool_slab *slab, const pool_word *word)
@@ -88,7 +88,7 @@ static loch_status small_prepare(lochi_pool *pool, pool_slab *slab, pool_word *w
         LOCH_TRY_RETURN(lochi_pool_follow(pool, lane, use->lane));
     if (is_used && lane != slab->lane) {
         LOCH_TRY_RETURN(lochi_pool_note_use(pool, small_address(slab, word), lane));
-        atomic_fetch_or_explicit(word, POOL_WORD_ELSEWHERE, memory_order_relaxed);
+        atomic_fetch_or_explicit(word, POOL_WORD_HAS_USES, memory_order_relaxed);
     }
     return is_used && lane != target->lane ? lochi_pool_note_use(pool, to, lane) : LOCH_OK;
 }
@@ -102,8 +102,8 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
     const uintptr_t from = small_address(slab, word);
     const uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
     lochi_movable *movable = *small_owner(slab, word);
-    const bool is_elsewhere = is_used && lane != target->lane;
-    atomic_store_explicit(entry->word, (seen & ~POOL_WORD_ELSEWHERE) | (is_elsewhere ? POOL_WORD_ELSEWHERE : 0),
+    const bool has_uses = is_used && lane != target->lane;
+    atomic_store_explicit(entry->word, (seen & ~POOL_WORD_HAS_USES) | (has_uses ? POOL_WORD_HAS_USES : 0),
                           memory_order_relaxed);
     *small_owner(target, entry->word) = movable;
     *small_owner(slab, word) = NULL;
@@ -132,7 +132,7 @@ static void small_commit(lochi_pool *pool, pool_slab *slab, pool_word *word, poo
     atomic_store_explicit(word, POOL_WORD_FREED, memory_order_relaxed);
     if (pool->policy.checker) lochi_poison_move(pool, from, (uintptr_t)entry->address, seen & POOL_WORD_BYTES);
     lochi_pool_hide(pool, from, slab->object_bytes);
-    if (seen & POOL_WORD_ELSEWHERE)
+    if (seen & POOL_WORD_HAS_USES)
         lochi_pool_wait_for_uses(pool, from, slab->block, word);
     else if (lochi_pool_wipe_word(pool, slab, word))
         lochi_pool_slab_give(pool, slab, word);
@@ -157,7 +157,7 @@ loch_status lochi_pool_small_move(lochi_pool *pool, pool_slab *slab, pool_word *
     }
     /* A queued copy may still write there. The target takes no other block, and its memory is free in the order of
      * the lane. */
-    const lochi_tree_node *node = lochi_tree_at_or_below(&pool->elsewhere, to);
+    const lochi_tree_node *node = lochi_tree_at_or_below(&pool->recorded_uses, to);
     if (node && node->key == to) lochi_pool_forget_uses(pool, to);
     lochi_pool_hide(pool, to, target->object_bytes);
     if (target->free_count + 1 == target->count) target->block->lane = lane;

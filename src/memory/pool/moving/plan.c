@@ -196,7 +196,7 @@ static void plan_enter(pool_plan *plan, pool_block *block, uint32_t handle)
     if (is_hole) plan_bin_add(plan, item);
     if (is_live) plan_enter_live(plan, item);
     const pool_state state = lochi_pool_state(block);
-    const bool has_memory = state != POOL_BARE && state != POOL_FADING;
+    const bool has_memory = state != POOL_UNMAPPED && state != POOL_STALE;
     if (!is_hole && has_memory) lochi_plan_count(plan, &plan->items[item], block->bytes, !is_live, 1);
 }
 
@@ -204,11 +204,11 @@ loch_status lochi_plan_look(pool_plan *plan)
 {
     lochi_lock_assert_held(&plan->pool->lock);
     LOCH_TRY_RETURN(plan_begin(plan));
-    plan->joined_bytes = plan->pool->loose_bytes;
+    plan->joined_bytes = plan->pool->unmapped_handle_bytes;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(plan->pool, block));) {
         const uint32_t met = (uint32_t)plan->handles_count;
         const pool_state state = lochi_pool_state(block);
-        if (state != POOL_BARE && state != POOL_FADING) plan_enter_handles(plan, block);
+        if (state != POOL_UNMAPPED && state != POOL_STALE) plan_enter_handles(plan, block);
         plan_enter(plan, block, met ? met - 1 : 0);
     }
     return LOCH_OK;

@@ -151,7 +151,7 @@ void lochi_plan_slide_all(pool_plan *plan, size_t budget)
 /* Returns the bytes of free memory in all handles. */
 static size_t slide_count_free(const pool_plan *plan)
 {
-    size_t bytes = plan->pool->loose_bytes;
+    size_t bytes = plan->pool->unmapped_handle_bytes;
     for (size_t i = 0; i < plan->handles_count; i++)
         bytes += plan->handles[i].bytes - plan->handles[i].used;
     return bytes;

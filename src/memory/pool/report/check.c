@@ -25,14 +25,15 @@ static const char *check_block(const lochi_pool *pool, const pool_block *block)
     if (!block->bytes) return "a block is empty";
     if (block->behind && block->behind->before != block) return "neighbours do not know each other";
     if (block->behind && block->behind->start != block->start + block->bytes) return "blocks leave a gap or overlap";
-    if (state == POOL_BARE && (block->start & mask || block->bytes & mask)) return "a bare block holds part of a cell";
-    if (state == POOL_BARE && block->behind && lochi_pool_state(block->behind) == POOL_BARE)
-        return "two bare blocks are neighbours";
+    if (state == POOL_UNMAPPED && (block->start & mask || block->bytes & mask))
+        return "an unmapped range holds part of a cell";
+    if (state == POOL_UNMAPPED && block->behind && lochi_pool_state(block->behind) == POOL_UNMAPPED)
+        return "two unmapped ranges are neighbours";
     if (state == POOL_FREE && block->behind && lochi_pool_state(block->behind) == POOL_FREE &&
-        block->lane == block->behind->lane && block->is_nest == block->behind->is_nest && !block->is_piece &&
+        block->lane == block->behind->lane && block->is_arena == block->behind->is_arena && !block->is_piece &&
         !block->behind->is_piece)
         return "two free blocks of a lane are neighbours";
-    const bool has_memory = state != POOL_BARE && state != POOL_FADING && state != POOL_GROWABLE;
+    const bool has_memory = state != POOL_UNMAPPED && state != POOL_STALE && state != POOL_GROWABLE;
     for (uintptr_t at = block->start & ~mask; at < block->start + block->bytes; at += pool->cell_bytes) {
         const pool_cell *cell = lochi_pool_find_cell(pool, at);
         const bool is_mapped = cell && cell->handle;
@@ -42,11 +43,11 @@ static const char *check_block(const lochi_pool *pool, const pool_block *block)
             at > block->start ? at : block->start; /* the range of a child starts anywhere in a cell */
         if (has_memory && (inside < cell->handle->at || inside >= cell->handle->at + cell->handle->bytes))
             return "a cell knows the wrong handle";
-        if ((state == POOL_BARE || state == POOL_FADING) && is_mapped) return "bare addresses have memory";
-        if (state == POOL_BARE && block->bytes > ((size_t)1 << 32)) break; /* the rest of the address space */
+        if ((state == POOL_UNMAPPED || state == POOL_STALE) && is_mapped) return "unmapped addresses have memory";
+        if (state == POOL_UNMAPPED && block->bytes > ((size_t)1 << 32)) break; /* the rest of the address space */
     }
     if (state == POOL_DORMANT && block->behind && lochi_pool_state(block->behind) == POOL_DORMANT &&
-        block->lane == block->behind->lane && block->is_nest == block->behind->is_nest)
+        block->lane == block->behind->lane && block->is_arena == block->behind->is_arena)
         return "two dormant blocks of a lane are neighbours";
     if (state == POOL_SLAB && block->slab->is_asleep != lochi_pool_sleeps_at(pool, block->start, block->bytes))
         return "a slab does not know whether it sleeps";
@@ -67,7 +68,7 @@ static const char *check_block(const lochi_pool *pool, const pool_block *block)
 }
 
 /* Checks that the second line of a record is clean. */
-static const char *check_plain(const pool_block *block)
+static const char *check_simple(const pool_block *block)
 {
     if (block->owner) return "an ordinary block has an owner";
     if (block->frozen || block->is_protected) return "an ordinary block is frozen or protected";
@@ -115,29 +116,29 @@ static const char *check_owners(const lochi_pool *pool)
     return NULL;
 }
 
-/* Checks that the cached blocks are those of the threads' caches and of the stores. */
+/* Checks that the cached blocks are those of the threads' caches and of the transfer caches. */
 static const char *check_cached(lochi_pool *pool, size_t cached)
 {
     size_t listed = 0, stored = 0;
     for (uint32_t slot = 1; slot <= LOCHI_SLOT_SHARED; slot++)
         for (const pool_cache *cache = atomic_load_explicit(&pool->caches[slot], memory_order_relaxed); cache;
              cache = cache->next)
-            listed += cache->quick_bytes + atomic_load_explicit(&cache->last_bytes, memory_order_relaxed);
+            listed += cache->large_bytes + atomic_load_explicit(&cache->last_bytes, memory_order_relaxed);
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
-        for (size_t i = 0; lane->store && i < POOL_STORE_BATCHES; i++) {
-            const pool_batch *batch = &lane->store->batches[i];
-            const size_t label = atomic_load_explicit(&batch->label, memory_order_relaxed);
-            if (label == POOL_LABEL_HELD) return "a batch is held while no thread is in a cache";
-            if (!label) continue;
-            stored += label * batch->count;
-            if (label > POOL_SMALL_MAX) listed += label * batch->count;
-            for (uint32_t k = 0; label > POOL_SMALL_MAX && k < batch->count; k++)
-                if (batch->large[k]->lane != lane || batch->large[k]->bytes != label)
+        for (size_t i = 0; lane->transfer && i < POOL_TRANSFER_BATCHES; i++) {
+            const pool_batch *batch = &lane->transfer->batches[i];
+            const size_t bytes = atomic_load_explicit(&batch->state, memory_order_relaxed);
+            if (bytes == POOL_BATCH_HELD) return "a batch is held while no thread is in a cache";
+            if (!bytes) continue;
+            stored += bytes * batch->count;
+            if (bytes > POOL_SMALL_MAX) listed += bytes * batch->count;
+            for (uint32_t k = 0; bytes > POOL_SMALL_MAX && k < batch->count; k++)
+                if (batch->large[k]->lane != lane || batch->large[k]->bytes != bytes)
                     return "a batch has a block of another lane or size";
         }
-    if (stored != atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed))
-        return "bytes in the stores are not those of the batches";
-    return listed == cached ? NULL : "cached blocks are not those of the caches and stores";
+    if (stored != atomic_load_explicit(&pool->transfer_bytes, memory_order_relaxed))
+        return "bytes in the transfer caches are not those of the batches";
+    return listed == cached ? NULL : "cached blocks are not those of the caches";
 }
 
 /* Checks that a mapped handle is listed as idle or has a live block. */
@@ -159,11 +160,12 @@ static const char *check_idle(const lochi_pool *pool, const pool_handle *handle)
 static const char *check_all(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    size_t handles = pool->loose_bytes, asleep = 0, free = 0, big = 0, dormant = 0, listed = 0, bare = 0, cached = 0;
+    size_t handles = pool->unmapped_handle_bytes, asleep = 0, free = 0, big = 0, dormant = 0, listed = 0, unmapped = 0,
+           cached = 0;
     const char *wrong = NULL;
     for (const pool_block *block = NULL; !wrong && (block = lochi_pool_next_block(pool, block));) {
         wrong = check_block(pool, block);
-        if (!wrong && lochi_pool_state(block) != POOL_SPECIAL) wrong = check_plain(block);
+        if (!wrong && lochi_pool_state(block) != POOL_SPECIAL) wrong = check_simple(block);
         if (lochi_pool_state(block) == POOL_FREE) {
             free += block->bytes;
             if (block->is_piece && block->bytes > POOL_WHOLE_BIG) big += block->bytes;
@@ -172,7 +174,7 @@ static const char *check_all(lochi_pool *pool)
         if (lochi_pool_state(block) == POOL_CACHED) cached += block->bytes;
     }
     for (const pool_block *block = pool->records.spare; !wrong && block; block = block->list_next)
-        wrong = check_plain(block);
+        wrong = check_simple(block);
     for (const pool_handle *handle = pool->sleep.handles; handle; handle = handle->next) {
         asleep += handle->bytes;
         if (handle->handle || !handle->nap || handle->rest != POOL_ASLEEP) wrong = "a sleeping handle is not asleep";
@@ -188,14 +190,15 @@ static const char *check_all(lochi_pool *pool)
     }
     for (const pool_lane *lane = pool->lanes; !wrong && lane; lane = lane->next)
         if (!(wrong = check_bins(&lane->bins, POOL_FREE, &listed)))
-            wrong = check_bins(&lane->nests, POOL_FREE, &listed);
-    if (!wrong && pool->bare) wrong = check_bins(pool->bare, POOL_BARE, &bare);
+            wrong = check_bins(&lane->arenas, POOL_FREE, &listed);
+    if (!wrong && pool->unmapped_ranges) wrong = check_bins(pool->unmapped_ranges, POOL_UNMAPPED, &unmapped);
     if (!wrong && big != pool->cap.pieces_bytes) wrong = "free pieces are not as much as was counted";
     if (!wrong && listed != free) wrong = "not all free blocks are in bins";
     if (!wrong && handles != pool->reserved) wrong = "reserved bytes are not those of the handles";
     if (!wrong && (asleep != pool->sleep.bytes || dormant != pool->sleep.dormant_bytes))
         wrong = "bytes asleep are not those of the handles and blocks";
-    if (!wrong && pool->policy.is_virtual && pool->reserved + asleep != pool->used + free + dormant + pool->loose_bytes)
+    if (!wrong && pool->policy.is_virtual &&
+        pool->reserved + asleep != pool->used + free + dormant + pool->unmapped_handle_bytes)
         wrong = "reserved bytes are not those of the blocks";
     if (!wrong) wrong = check_cached(pool, cached);
     if (!wrong) wrong = check_owners(pool);

@@ -39,10 +39,10 @@ static bool image_is_asleep(const lochi_pool *pool, const pool_block *block)
 static uint16_t image_mark(const lochi_pool *pool, const pool_block *block, pool_state state)
 {
     uint16_t marks = block->is_captured ? POOL_IMAGE_CAPTURED : 0;
-    if (state == POOL_UNDERWAY && lochi_pool_find_handle(pool, block->start)) marks |= POOL_IMAGE_MAPPED;
-    if (state == POOL_BARE || state == POOL_UNDERWAY || state == POOL_FADING) return marks;
+    if (state == POOL_DETACHED && lochi_pool_find_handle(pool, block->start)) marks |= POOL_IMAGE_MAPPED;
+    if (state == POOL_UNMAPPED || state == POOL_DETACHED || state == POOL_STALE) return marks;
     if (image_is_asleep(pool, block)) marks |= POOL_IMAGE_ASLEEP;
-    if (block->is_elsewhere) marks |= POOL_IMAGE_SHARED;
+    if (block->has_uses) marks |= POOL_IMAGE_SHARED;
     if (state == POOL_FREE && block->lane && !lochi_pool_has_passed(block->lane, lochi_pool_epoch(block)))
         marks |= POOL_IMAGE_PENDING;
     if (state != POOL_SPECIAL) return marks;
@@ -68,7 +68,7 @@ static uint32_t image_copy_small(pool_slab *slab, uint64_t stream, uint16_t mark
     uint32_t count = 0;
     for (uint32_t i = 0; i < slab->count; i++) {
         const uint32_t word = atomic_load_explicit(&slab->words[i], memory_order_relaxed);
-        if (!(word & (POOL_WORD_LIVE | POOL_WORD_ELSEWHERE | POOL_WORD_DIRTY))) continue;
+        if (!(word & (POOL_WORD_LIVE | POOL_WORD_HAS_USES | POOL_WORD_DIRTY))) continue;
         count++;
         const bool is_live = word & POOL_WORD_LIVE;
         pool_image_block *copy = image_add(image, slab->start + (uintptr_t)i * slab->object_bytes, slab->object_bytes,
@@ -79,7 +79,7 @@ static uint32_t image_copy_small(pool_slab *slab, uint64_t stream, uint16_t mark
         if (!is_live) continue;
         copy->requested = word & POOL_WORD_BYTES;
         copy->tag = (uint16_t)lochi_pool_word_tag(word);
-        copy->marks = (uint16_t)(copy->marks | (word & POOL_WORD_ELSEWHERE ? POOL_IMAGE_SHARED : 0) |
+        copy->marks = (uint16_t)(copy->marks | (word & POOL_WORD_HAS_USES ? POOL_IMAGE_SHARED : 0) |
                                  (word & POOL_WORD_FROZEN ? POOL_IMAGE_FROZEN : 0) |
                                  image_mark_owner(slab->owners ? slab->owners[i] : NULL));
         if (word & POOL_WORD_NAMED && ids) copy->id = atomic_load_explicit(&ids[i], memory_order_relaxed);
@@ -90,7 +90,7 @@ static uint32_t image_copy_small(pool_slab *slab, uint64_t stream, uint16_t mark
 static void image_copy_block(lochi_pool *pool, pool_block *block, pool_image *image)
 {
     const pool_state state = lochi_pool_state(block);
-    const uint64_t stream = block->lane && state != POOL_BARE ? loch_stream_get_id(block->lane->stream) : 0;
+    const uint64_t stream = block->lane && state != POOL_UNMAPPED ? loch_stream_get_id(block->lane->stream) : 0;
     const size_t at = image->blocks_count;
     const uint16_t marks = image_mark(pool, block, state);
     pool_image_block *copy = image_add(image, block->start, block->bytes, state);
@@ -151,7 +151,7 @@ static void image_copy_caches(const lochi_pool *pool, pool_image *image)
              cache = cache->next) {
             const size_t at = image->caches_count++;
             if (at >= image->caches_room) continue;
-            size_t bytes = cache->quick_bytes + atomic_load_explicit(&cache->last_bytes, memory_order_relaxed);
+            size_t bytes = cache->large_bytes + atomic_load_explicit(&cache->last_bytes, memory_order_relaxed);
             for (uint32_t class = 0; class < pool->classes; class ++)
                 bytes += (size_t)cache->stacks[class].count * pool->class_bytes[class];
             image->caches[at] = (pool_image_cache){slot - 1, loch_stream_get_id(cache->lane->stream), bytes};
@@ -180,7 +180,7 @@ static void image_copy(lochi_pool *pool, bool has_blocks, pool_image *image)
     image_copy_caches(pool, image);
     lochi_pool_go(pool);
     image_copy_handles(pool->handles, true, image);
-    image_copy_handles(pool->loose, false, image);
+    image_copy_handles(pool->unmapped_handles, false, image);
     image_copy_handles(pool->sleep.handles, true, image);
 }
 

@@ -18,7 +18,7 @@ enum {
     POOL_IMAGE_RANGE = 1 << 8,     /* the memory of a child pool */
     POOL_IMAGE_ASLEEP = 1 << 9,    /* its memory is asleep, at least in part */
     POOL_IMAGE_PENDING = 1 << 10,  /* free, and its own stream may still use it */
-    POOL_IMAGE_MAPPED = 1 << 11    /* underway, and its addresses have memory */
+    POOL_IMAGE_MAPPED = 1 << 11    /* detached, and its addresses have memory */
 };
 
 /* The copy of a block. */

@@ -23,10 +23,10 @@ typedef struct pieces_walk {
 static size_t pieces_backed(const pool_image_block *block)
 {
     switch ((pool_state)block->state) {
-    case POOL_BARE:
-    case POOL_FADING: return 0; /* its memory counts at its new address */
+    case POOL_UNMAPPED:
+    case POOL_STALE: return 0; /* its memory counts at its new address */
     case POOL_GROWABLE: return block->part;
-    case POOL_UNDERWAY: return block->marks & POOL_IMAGE_MAPPED ? block->bytes : 0;
+    case POOL_DETACHED: return block->marks & POOL_IMAGE_MAPPED ? block->bytes : 0;
     default: return block->bytes;
     }
 }

@@ -58,9 +58,8 @@ static pool_block *alloc_find_fit(lochi_pool *pool, const pool_want *want)
 
 /* Remaps memory for a request that no free block fits, or only `fit`, which costs more. If none fits, merges the blocks
  * that `cache` has in its bins (NULL for no cache), and then makes room. */
-static __attribute__((noinline)) pool_block *alloc_fit_further(lochi_pool *pool, pool_cache *cache,
-                                                               const pool_want *want, const pool_block *fit,
-                                                               loch_status *status)
+static __attribute__((noinline)) pool_block *alloc_fit_anew(lochi_pool *pool, pool_cache *cache, const pool_want *want,
+                                                            const pool_block *fit, loch_status *status)
 {
     if (fit && lochi_pool_try_supply(pool)) {
         pool_block *block = lochi_pool_improve(pool, want, status);
@@ -70,26 +69,26 @@ static __attribute__((noinline)) pool_block *alloc_fit_further(lochi_pool *pool,
     return lochi_pool_climb(pool, want, POOL_TO_THE_TOP, status);
 }
 
-/* Cuts a block out of a nest. Makes a new nest if no nest has room and memory for one can be found quickly. Returns
- * NULL with LOCH_OK if there is no nest: the request may still fit outside of one. */
-static __attribute__((noinline)) pool_block *alloc_fit_nest(lochi_pool *pool, const pool_want *want,
-                                                            loch_status *status)
+/* Cuts a block out of an arena. Makes a new arena if no arena has room and memory for one can be found quickly. Returns
+ * NULL with LOCH_OK if there is no arena: the request may still fit outside of one. */
+static __attribute__((noinline)) pool_block *alloc_fit_arena(lochi_pool *pool, const pool_want *want,
+                                                             loch_status *status)
 {
-    pool_block *block = lochi_pool_fit_nest(pool, want->lane, want, status);
+    pool_block *block = lochi_pool_fit_arena(pool, want->lane, want, status);
     if (block || *status != LOCH_OK) return block;
-    const pool_want nest = {POOL_NEST, POOL_PAGE, want->lane, 0, 0};
+    const pool_want arena = {POOL_ARENA, POOL_PAGE, want->lane, 0, 0};
     const loch_error saved = lochi_error_save();
     const pool_block *fit =
-        pool->is_exact ? lochi_pool_bins_fit(pool, &want->lane->bins, POOL_NEST, POOL_PAGE, false) : NULL;
-    if (fit) block = alloc_improve(pool, &nest, fit, status);
-    if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, &nest, POOL_TO_NEW_MEMORY, status);
+        pool->is_exact ? lochi_pool_bins_fit(pool, &want->lane->bins, POOL_ARENA, POOL_PAGE, false) : NULL;
+    if (fit) block = alloc_improve(pool, &arena, fit, status);
+    if (!block && *status == LOCH_OK) block = lochi_pool_climb(pool, &arena, POOL_TO_NEW_MEMORY, status);
     if (!block) {
         lochi_error_restore(&saved);
         *status = LOCH_OK;
         return NULL;
     }
-    lochi_pool_make_nest(pool, block);
-    return lochi_pool_fit_nest(pool, want->lane, want, status);
+    lochi_pool_make_arena(pool, block);
+    return lochi_pool_fit_arena(pool, want->lane, want, status);
 }
 
 /* Finds a block for a request and enters it in the table of pages: cuts it out of free memory, or remaps memory for it
@@ -100,13 +99,14 @@ static inline __attribute__((always_inline)) pool_block *alloc_take_block(lochi_
 {
     *status = LOCH_OK;
     pool_block *block = pool->policy.is_whole ? alloc_fit_whole(pool, want) : NULL;
-    if (!block && !pool->policy.is_whole && want->bytes <= POOL_NEST_MAX && want->alignment <= POOL_NEST_MAX)
-        block = alloc_fit_nest(pool, want, status);
+    if (!block && !pool->policy.is_whole && want->bytes <= POOL_ARENA_BLOCK_MAX &&
+        want->alignment <= POOL_ARENA_BLOCK_MAX)
+        block = alloc_fit_arena(pool, want, status);
     if (!block && *status == LOCH_OK) {
         pool_block *fit = alloc_find_fit(pool, want);
         block = LOCHI_LIKELY(fit && !lochi_pool_may_improve(pool, want, fit))
                     ? lochi_pool_fit_in(pool, fit, want, status)
-                    : alloc_fit_further(pool, cache, want, fit, status);
+                    : alloc_fit_anew(pool, cache, want, fit, status);
     }
     if (!block) return NULL;
     *status = lochi_pool_use_block(pool, block, want->paged_bytes);
@@ -161,7 +161,7 @@ static loch_status alloc_large(lochi_pool *pool, pool_cache *cache, pool_lane *l
     loch_status status = LOCH_OK;
     if (!block) {
         if (LOCHI_UNLIKELY(bytes > pool->reserved)) LOCH_TRY_RETURN(alloc_check_beyond(pool, bytes, alignment));
-        pool_cache *flushed = bytes > POOL_NEST_MAX ? cache : NULL;
+        pool_cache *flushed = bytes > POOL_ARENA_BLOCK_MAX ? cache : NULL;
         if (flushed) lochi_pool_flush_last(pool, flushed); /* merged before the request is cut from a larger block */
         const pool_want want = {bytes, alignment, lane, 1, 0};
         block = alloc_take_block(pool, flushed, &want, &status);
@@ -221,7 +221,7 @@ static loch_status alloc_locked(lochi_pool *pool, const loch_request *request, l
     pool_lane *lane = cache ? cache->lane : lochi_pool_lane(pool, stream, &status);
     if (!lane) return status;
     if (!cache) cache = lochi_pool_cache(pool, lane);
-    if (cache) cache->store = lane->store; /* another thread may have made it */
+    if (cache) cache->transfer = lane->transfer; /* another thread may have made it */
     uint32_t class;
     const size_t rounded = lochi_pool_round_request(pool, lochi_request_round(request));
     if (!alloc_is_small(pool, rounded, request->alignment, &class)) return alloc_large(pool, cache, lane, request, out);
@@ -311,7 +311,7 @@ static loch_status alloc_try(lochi_pool *pool, const loch_request *request, bool
     return status;
 }
 
-bool lochi_pool_alloc_plainly(lochi_pool *pool, const loch_request *request, loch_status *status, void **out)
+bool lochi_pool_alloc_locked(lochi_pool *pool, const loch_request *request, loch_status *status, void **out)
 {
     loch_stream *stream = request->stream ? request->stream : pool->default_stream;
     if (request->alignment > POOL_SMALL_MAX || request->bytes > POOL_ALIGNMENT_MAX) return false;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Takes memory at a given address: for programs that bring blocks back to the addresses that they had.
  *
- * The addresses must be free memory of the request's lane, idle memory of other lanes, or bare; bare addresses get
- * memory first (supply.c). Neighbours are merged, whatever lane or nest they belong to, and the block is cut out. What
- * threads cache is given back to the pool if it is in the way, and empty slabs end.
+ * The addresses must be free memory of the request's lane, idle memory of other lanes, or unmapped; unmapped addresses
+ * get memory first (supply.c). Neighbours are merged, whatever lane or arena they belong to, and the block is cut out.
+ * What threads cache is given back to the pool if it is in the way, and empty slabs end.
  *
  * A small block needs the slab that it was in. Slabs start on pages, so several slabs of a class can have a block at
  * one address. A slab that ended has left marks in the table of pages; without them, the first slab that fits is
@@ -36,7 +36,7 @@ static pool_block *exact_find(const lochi_pool *pool, uintptr_t address)
 static bool exact_is_open(lochi_pool *pool, const pool_block *block, const pool_lane *lane)
 {
     const pool_state state = lochi_pool_state(block);
-    if (state == POOL_BARE || state == POOL_FADING) return true;
+    if (state == POOL_UNMAPPED || state == POOL_STALE) return true;
     if (state != POOL_FREE) return false;
     if (block->lane == lane) return true;
     if (block->lane->capture) return false;
@@ -46,11 +46,11 @@ static bool exact_is_open(lochi_pool *pool, const pool_block *block, const pool_
 
 /* Finds the blocks from `want->at` to its end. Sets the first one, and whether some have no memory. Empty slabs on the
  * way end. */
-static loch_status exact_look(lochi_pool *pool, const pool_want *want, pool_block **first, bool *is_bare)
+static loch_status exact_look(lochi_pool *pool, const pool_want *want, pool_block **first, bool *is_unmapped)
 {
     const uintptr_t end = want->at + want->bytes;
     pool_block *block = *first = exact_find(pool, want->at);
-    *is_bare = false;
+    *is_unmapped = false;
     while (block) {
         const pool_state state = lochi_pool_state(block);
         if (state == POOL_SLAB && lochi_pool_slab_end(pool, block->slab)) {
@@ -60,7 +60,7 @@ static loch_status exact_look(lochi_pool *pool, const pool_want *want, pool_bloc
         if (!exact_is_open(pool, block, want->lane))
             return LOCH_FAIL(BUSY, "%s at %p are not free in pool \"%s\"", LOCHI_SIZE(want->bytes), (void *)want->at,
                              loch_allocator_get_name(pool->allocator));
-        *is_bare |= state != POOL_FREE;
+        *is_unmapped |= state != POOL_FREE;
         if (block->start + block->bytes >= end) return LOCH_OK;
         block = block->behind;
     }
@@ -73,23 +73,23 @@ static loch_status exact_look(lochi_pool *pool, const pool_want *want, pool_bloc
 /* Maps memory at addresses that have none. */
 static loch_status exact_supply(lochi_pool *pool, const pool_want *want, pool_block **first)
 {
-    bool is_bare;
+    bool is_unmapped;
     pool_supplied ignored; /* it may be in several blocks */
     const loch_status status = lochi_pool_supply(pool, want, POOL_CREATED, &ignored);
     if (status == LOCH_E_FRAGMENTED) /* old mappings are in the way that streams still use */
         return LOCH_FAIL(BUSY, "the addresses at %p are still in use", (void *)want->at);
     LOCH_TRY_RETURN(status);
-    LOCH_TRY_RETURN(exact_look(pool, want, first, &is_bare));
-    if (is_bare) return LOCH_FAIL(BUSY, "the addresses at %p have no memory", (void *)want->at);
+    LOCH_TRY_RETURN(exact_look(pool, want, first, &is_unmapped));
+    if (is_unmapped) return LOCH_FAIL(BUSY, "the addresses at %p have no memory", (void *)want->at);
     return LOCH_OK;
 }
 
 static loch_status exact_take(lochi_pool *pool, const pool_want *want, pool_block **out)
 {
     pool_block *block;
-    bool is_bare;
-    LOCH_TRY_RETURN(exact_look(pool, want, &block, &is_bare));
-    if (is_bare) LOCH_TRY_RETURN(exact_supply(pool, want, &block));
+    bool is_unmapped;
+    LOCH_TRY_RETURN(exact_look(pool, want, &block, &is_unmapped));
+    if (is_unmapped) LOCH_TRY_RETURN(exact_supply(pool, want, &block));
     if (pool->policy.is_unsplit && block->start != want->at)
         return LOCH_FAIL(INVALID, "no segment of pool \"%s\" starts at %p", loch_allocator_get_name(pool->allocator),
                          (void *)want->at);

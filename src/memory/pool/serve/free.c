@@ -13,7 +13,7 @@
 
 /* Frees a block on another stream than its own. The caller has ordered that stream after all uses, so the block
  * waits for that stream. The host waits instead if there is no host memory for the record. */
-static loch_status free_elsewhere(lochi_pool *pool, const pool_found *found, const void *address, loch_stream *stream)
+static loch_status free_on_other(lochi_pool *pool, const pool_found *found, const void *address, loch_stream *stream)
 {
     loch_status status;
     pool_lane *lane = lochi_pool_lane(pool, stream, &status);
@@ -27,25 +27,25 @@ static loch_status free_elsewhere(lochi_pool *pool, const pool_found *found, con
     }
     status = lochi_pool_note_use(pool, (uintptr_t)address, lane);
     if (status != LOCH_OK) return loch_stream_sync(stream);
-    lochi_pool_set_elsewhere(found);
+    lochi_pool_set_uses(found);
     return LOCH_OK;
 }
 
-static bool free_is_elsewhere(const pool_found *found)
+static bool free_has_uses(const pool_found *found)
 {
-    return found->word ? (atomic_load_explicit(found->word, memory_order_relaxed) & POOL_WORD_ELSEWHERE) != 0
-                       : found->block->is_elsewhere;
+    return found->word ? (atomic_load_explicit(found->word, memory_order_relaxed) & POOL_WORD_HAS_USES) != 0
+                       : found->block->has_uses;
 }
 
 static void free_small(lochi_pool *pool, pool_cache *cache, const pool_found *found, uintptr_t address)
 {
-    const bool is_elsewhere = free_is_elsewhere(found);
+    const bool has_uses = free_has_uses(found);
     pool_slab *slab = found->block->slab;
     lochi_pool_small_disown(pool, slab, found->word);
     if (atomic_load_explicit(found->word, memory_order_relaxed) & POOL_WORD_NAMED) lochi_pool_unname(slab, found->word);
     atomic_store_explicit(found->word, POOL_WORD_FREED, memory_order_relaxed);
     lochi_pool_hide_block(pool, address, found->allocated);
-    if (is_elsewhere) {
+    if (has_uses) {
         lochi_pool_wait_for_uses(pool, address, found->block, found->word);
         return;
     }
@@ -74,8 +74,8 @@ static void free_large(lochi_pool *pool, pool_cache *cache, pool_block *block)
     if (lochi_pool_state(block) != POOL_USED && block->owner) lochi_pool_disown(pool, block);
     lochi_pool_set_id(block, 0);
     block->tag = 0;
-    if (block->is_elsewhere) {
-        block->is_elsewhere = false;
+    if (block->has_uses) {
+        block->has_uses = false;
         lochi_pool_wait_for_uses(pool, block->start, block, NULL);
         return;
     }
@@ -125,7 +125,7 @@ static loch_status free_locked(lochi_pool *pool, void *address, size_t bytes, lo
     else if (is_special && found.block->frozen)
         status = lochi_pool_thaw(pool, found.block);
     if (status == LOCH_OK && stream && stream != found.block->lane->stream)
-        status = free_elsewhere(pool, &found, address, stream);
+        status = free_on_other(pool, &found, address, stream);
     if (status == LOCH_OK) {
         pool_cache *cache = lochi_pool_cache(pool, found.block->lane);
         lochi_pool_count_free(pool, cache, found.requested, found.allocated);
@@ -150,7 +150,7 @@ loch_status lochi_pool_free(void *self, void *address, size_t bytes, loch_stream
 }
 
 /* Waits for no other thread: while it has no lock, the pool could end. The slow path keeps the pool. */
-bool lochi_pool_free_plainly(lochi_pool *pool, void *address)
+bool lochi_pool_free_locked(lochi_pool *pool, void *address)
 {
     lochi_lock_take(&pool->lock);
     const bool is_open = atomic_load_explicit(&pool->gate, memory_order_relaxed) == 0;
@@ -171,7 +171,7 @@ loch_status lochi_pool_record_use(void *self, void *address, loch_stream *stream
     pool_lane *lane = status == LOCH_OK && !pool->policy.is_at_once ? lochi_pool_lane(pool, stream, &status) : NULL;
     if (lane && lane != found.block->lane && lane->done != UINT64_MAX) {
         status = lochi_pool_note_use(pool, (uintptr_t)address, lane);
-        if (status == LOCH_OK) lochi_pool_set_elsewhere(&found);
+        if (status == LOCH_OK) lochi_pool_set_uses(&found);
     }
     lochi_pool_look_at_idle(pool);
     lochi_pool_drop_locks(pool);

@@ -5,7 +5,7 @@
  * The supply lock is held while a growable block is made, resized or freed, because its handles change with it.
  *
  * Memory that a block no longer needs stays mapped until the block's stream has passed. Then it is unmapped and kept
- * as a loose handle. */
+ * as an unmapped handle. */
 #include "memory/pool/serve/growable.h"
 #include "base/checked.h"
 #include "base/fail.h"
@@ -23,11 +23,11 @@
 #define GROWABLE_PART 64  /* part of the pool's range that a growable block in it has at most */
 #define GROWABLE_SHARE 4  /* part of the pool's range from which on growable blocks get none of it */
 
-/* Finds the largest loose handle of at most `bytes`; NULL for none. */
-static pool_handle *growable_find_loose(const lochi_pool *pool, size_t bytes)
+/* Finds the largest unmapped handle of at most `bytes`; NULL for none. */
+static pool_handle *growable_find_handle(const lochi_pool *pool, size_t bytes)
 {
     pool_handle *best = NULL;
-    for (pool_handle *handle = pool->loose; handle; handle = handle->next)
+    for (pool_handle *handle = pool->unmapped_handles; handle; handle = handle->next)
         if (handle->bytes <= bytes && (!best || handle->bytes > best->bytes)) best = handle;
     return best;
 }
@@ -42,8 +42,9 @@ static bool growable_collect(lochi_pool *pool)
     return true;
 }
 
-/* Unmaps an idle free handle of at most `bytes`, so that it becomes loose. Returns false if no such handle exists. */
-static bool growable_loosen(lochi_pool *pool, size_t bytes)
+/* Unmaps an idle free handle of at most `bytes`, so that it becomes unmapped. Returns false if no such handle exists.
+ * */
+static bool growable_unmap_idle(lochi_pool *pool, size_t bytes)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (lane->capture) continue;
@@ -70,9 +71,9 @@ static loch_status growable_create(lochi_pool *pool, size_t bytes, pool_handle *
 /* Finds or makes one handle for the end of a growable block. */
 static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_handle **out)
 {
-    *out = growable_find_loose(pool, bytes);
-    if (!*out && growable_collect(pool)) *out = growable_find_loose(pool, bytes);
-    if (!*out && growable_loosen(pool, bytes)) *out = growable_find_loose(pool, bytes);
+    *out = growable_find_handle(pool, bytes);
+    if (!*out && growable_collect(pool)) *out = growable_find_handle(pool, bytes);
+    if (!*out && growable_unmap_idle(pool, bytes)) *out = growable_find_handle(pool, bytes);
     if (*out) return LOCH_OK;
     const loch_error saved = lochi_error_save();
     loch_status status = growable_create(pool, bytes, out);
@@ -131,7 +132,7 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
         const uintptr_t at = block->start + block->committed;
         LOCH_TRY_RETURN(growable_get_handle(pool, target - block->committed, &handle));
         LOCH_TRY_RETURN(
-            lochi_pool_map_loose(pool, handle, at)); /* on failure the handle stays loose, for the next call */
+            lochi_pool_map_handle(pool, handle, at)); /* on failure the handle stays unmapped, for the next call */
         handle->at = at;
         lochi_pool_set_cells(pool, at, handle->bytes, handle);
         lochi_pool_show(pool, at, handle->bytes);
@@ -141,14 +142,15 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
     return LOCH_OK;
 }
 
-/* Undoes a growth that failed: the block has `committed` bytes, and the pool `reserved` as before, as loose handles. */
+/* Undoes a growth that failed: the block has `committed` bytes, and the pool `reserved` as before, as unmapped handles.
+ * */
 static void growable_undo(lochi_pool *pool, pool_block *block, size_t committed, size_t reserved)
 {
     const loch_error saved = lochi_error_save();
     pool_handle *handle;
     lochi_pool_shrink(pool, block, committed); /* no stream has used the new memory */
-    while (pool->loose && pool->reserved > reserved)
-        lochi_pool_destroy_loose(pool, pool->loose);
+    while (pool->unmapped_handles && pool->reserved > reserved)
+        lochi_pool_destroy_handle(pool, pool->unmapped_handles);
     while (pool->reserved < reserved) { /* idle handles went back to the device for it */
         const size_t lack = reserved - pool->reserved, chosen = lochi_pool_choose_handle(pool, lack);
         if (lochi_pool_create_some(pool, chosen < lack ? chosen : lack, &handle) != LOCH_OK) break;
@@ -219,16 +221,16 @@ static void growable_free_rest(lochi_pool *pool, pool_block *block)
     pool->annexes.ranged_bytes -= block->bytes;
     lochi_pool_enter_page(pool, block->start, POOL_MARK(block->start));
     if (committed && committed < block->bytes)
-        lochi_pool_make_bare(pool, lochi_pool_split(pool, block, block->start + committed));
+        lochi_pool_make_unmapped(pool, lochi_pool_split(pool, block, block->start + committed));
 }
 
 /* Frees a growable block without memory. */
-static void growable_free_bare(lochi_pool *pool, pool_block *block)
+static void growable_free_range(lochi_pool *pool, pool_block *block)
 {
-    if (block->is_elsewhere) lochi_pool_forget_uses(pool, block->start);
-    block->is_elsewhere = false;
+    if (block->has_uses) lochi_pool_forget_uses(pool, block->start);
+    block->has_uses = false;
     if (!block->is_annex) {
-        lochi_pool_make_bare(pool, block);
+        lochi_pool_make_unmapped(pool, block);
         return;
     }
     lochi_pool_set_state(block, POOL_WAITING);
@@ -248,13 +250,13 @@ void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
     lochi_pool_drop_record(pool, block->kept);
     growable_free_rest(pool, block);
     if (!committed) {
-        growable_free_bare(pool, block);
+        growable_free_range(pool, block);
         return;
     }
     pool->used -= committed;
     lochi_pool_hide(pool, block->start, committed);
-    if (block->is_elsewhere) {
-        block->is_elsewhere = false;
+    if (block->has_uses) {
+        block->has_uses = false;
         pool->used += committed;
         lochi_pool_wait_for_uses(pool, block->start, block, NULL);
         return;
@@ -269,13 +271,15 @@ void lochi_pool_free_growable(lochi_pool *pool, pool_block *block)
     if (is_annex) lochi_pool_drop_shrunk(pool);
 }
 
-/* Finds bare addresses in the pool's range; NULL for none. Memory there serves other blocks after the free without a
- * driver call, so small growable blocks get some. All others would leave no room for ordinary blocks. */
-static pool_block *growable_find_bare(const lochi_pool *pool, size_t bytes, size_t step, bool is_last_resort)
+/* Finds unmapped addresses in the pool's range; NULL for none. Memory there serves other blocks after the free without
+ * a driver call, so small growable blocks get some. All others would leave no room for ordinary blocks. */
+static pool_block *growable_find_range(const lochi_pool *pool, size_t bytes, size_t step, bool is_last_resort)
 {
     const bool is_small = bytes <= pool->span / GROWABLE_PART;
     const bool has_room = pool->annexes.ranged_bytes <= pool->span / GROWABLE_SHARE;
-    return is_last_resort || (is_small && has_room) ? lochi_pool_bins_fit(pool, pool->bare, bytes, step, false) : NULL;
+    return is_last_resort || (is_small && has_room)
+               ? lochi_pool_bins_fit(pool, pool->unmapped_ranges, bytes, step, false)
+               : NULL;
 }
 
 /* Takes addresses out of the pool's range, or reserves an annex. The block has its addresses and is in no list. */
@@ -284,15 +288,15 @@ static loch_status growable_get_addresses(lochi_pool *pool, size_t bytes, size_t
     pool_annex *annex = NULL;
     LOCH_TRY_RETURN(lochi_pool_open_addresses(pool));
     (void)growable_collect(pool);
-    pool_block *bare = growable_find_bare(pool, bytes, step, false);
-    const loch_status status = bare ? LOCH_OK : lochi_pool_open_annex(pool, bytes, step, &annex);
-    if (status == LOCH_E_ADDRESSES) bare = growable_find_bare(pool, bytes, step, true);
+    pool_block *unmapped = growable_find_range(pool, bytes, step, false);
+    const loch_status status = unmapped ? LOCH_OK : lochi_pool_open_annex(pool, bytes, step, &annex);
+    if (status == LOCH_E_ADDRESSES) unmapped = growable_find_range(pool, bytes, step, true);
     if (!lochi_pool_stock_records(pool, 3)) {
         if (annex) lochi_pool_return_annex(pool, annex);
         return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     }
-    if (bare) {
-        *out = lochi_pool_take_bare(pool, bare, (bare->start + step - 1) & ~(uintptr_t)(step - 1), bytes);
+    if (unmapped) {
+        *out = lochi_pool_take_unmapped(pool, unmapped, (unmapped->start + step - 1) & ~(uintptr_t)(step - 1), bytes);
         pool->annexes.ranged_bytes += bytes;
         return LOCH_OK;
     }

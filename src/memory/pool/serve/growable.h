@@ -17,7 +17,7 @@ typedef struct lochi_growth {
 loch_status lochi_pool_make_growable(lochi_pool *pool, const loch_request *request, void **out);
 /* Changes the size of a growable block to `bytes`. */
 loch_status lochi_pool_resize_block(lochi_pool *pool, pool_block *block, size_t bytes);
-/* Frees a growable block: its memory becomes free in the order of its stream, its other addresses become bare. */
+/* Frees a growable block: its memory becomes free in the order of its stream, its other addresses become unmapped. */
 void lochi_pool_free_growable(lochi_pool *pool, pool_block *block);
 
 #endif

@@ -127,7 +127,7 @@ static void ladder_poll(lochi_pool *pool)
 static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
     ladder_poll(pool);
-    lochi_pool_drop_faded(pool, POOL_FADING_MAX);
+    lochi_pool_drop_stale(pool, POOL_STALE_MAX);
     lochi_pool_drop_shrunk(pool);
     pool_block *block = NULL;
     if (lochi_pool_collect(pool)) block = lochi_pool_fit(pool, want->lane, want, status);
@@ -141,11 +141,11 @@ static pool_block *ladder_look_at_events(lochi_pool *pool, const pool_want *want
 /* Flushes the large blocks that other threads cache, and what threads left to each other. */
 static pool_block *ladder_take_from_threads(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    const bool is_stored = atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed) != 0;
+    const bool is_stored = atomic_load_explicit(&pool->transfer_bytes, memory_order_relaxed) != 0;
     if (!pool->is_shared || (!is_stored && !lochi_pool_count_last(pool))) return NULL;
     lochi_pool_stop_outside(pool);
     bool has_any = lochi_pool_flush_all(pool, lochi_pool_flush_last);
-    has_any |= lochi_pool_flush_stores(pool);
+    has_any |= lochi_pool_flush_transfers(pool);
     lochi_pool_go(pool);
     return has_any ? lochi_pool_fit(pool, want->lane, want, status) : NULL;
 }
@@ -264,7 +264,7 @@ static size_t ladder_make_way(lochi_pool *pool, const pool_want *want, pool_give
 
 static pool_block *ladder_remake(lochi_pool *pool, const pool_want *want, loch_status *status)
 {
-    lochi_pool_drop_faded(pool, 0);
+    lochi_pool_drop_stale(pool, 0);
     lochi_pool_join_all(pool);
     pool_block *block =
         lochi_pool_fit(pool, want->lane, want, status); /* neighbours of several streams may have passed */

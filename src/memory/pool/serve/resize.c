@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Resizes blocks in place. A refusal that leads to a move is a bare status, without an error record: no caller shows
+/* Resizes blocks in place. A refusal that leads to a move is a status alone, without an error record: no caller shows
  * it (lochi_allocator_resize_in_place). */
 #include "memory/pool/serve/resize.h"
 #include "base/fail.h"
@@ -52,7 +52,7 @@ static loch_status resize_large(lochi_pool *pool, pool_block *block, size_t byte
     const size_t rounded = lochi_pool_round_large(pool, bytes), before = lochi_pool_requested(block);
     if (lochi_pool_is_range(block))
         return LOCH_FAIL(BUSY, "the block at %p is the range of a child pool", (void *)block->start);
-    if (block->is_elsewhere || block->is_piece) return LOCH_E_UNSUPPORTED;
+    if (block->has_uses || block->is_piece) return LOCH_E_UNSUPPORTED;
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     if (rounded > block->bytes && !resize_can_extend(block, rounded - block->bytes)) return LOCH_E_FRAGMENTED;
     if (block->frozen) LOCH_TRY_RETURN(lochi_pool_thaw(pool, block));

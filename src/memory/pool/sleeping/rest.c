@@ -81,7 +81,7 @@ pool_block *lochi_rest_release(lochi_pool *pool, pool_block *block, bool is_gone
     if (at < end) lochi_pool_split(pool, block, at);
     if (is_asleep && !is_gone) return block;
     pool->sleep.dormant_bytes -= block->bytes;
-    if (is_asleep) return lochi_pool_make_bare(pool, block);
+    if (is_asleep) return lochi_pool_make_unmapped(pool, block);
     lochi_pool_hide(pool, block->start, block->bytes);
     if (lochi_pool_wipe_block(pool, block)) /* blocks freed during the sleep were not wiped */
         return lochi_pool_make_free(pool, block, pool->policy.is_wiped ? block->lane->epoch : 0);

@@ -19,7 +19,7 @@ loch_status lochi_rest_stock(lochi_pool *pool, size_t handles);
 loch_status lochi_rest_set_aside(lochi_pool *pool, size_t handles, pool_block **out);
 /* Gives back the records that lochi_rest_set_aside took. */
 void lochi_rest_put_aside_back(lochi_pool *pool, pool_block *aside);
-/* Makes the start of a dormant block free if its memory is awake. Memory that is asleep becomes bare if `is_gone`;
+/* Makes the start of a dormant block free if its memory is awake. Memory that is asleep becomes unmapped if `is_gone`;
  * otherwise it stays dormant. Returns the block of that part; the rest is behind it and dormant. Uses one record. */
 pool_block *lochi_rest_release(lochi_pool *pool, pool_block *block, bool is_gone);
 

@@ -205,7 +205,7 @@ static loch_status sleep_calm(lochi_pool *pool)
     LOCH_TRY_RETURN(lochi_pool_mend_all(pool, lane));
     lochi_pool_trim(pool, 0);
     LOCH_TRY_RETURN(sleep_wait(pool));
-    if (pool->waiting || pool->fading.first) lochi_pool_trim(pool, 0);
+    if (pool->waiting || pool->stale.first) lochi_pool_trim(pool, 0);
     return LOCH_OK;
 }
 

@@ -108,16 +108,16 @@ typedef struct pool_movement {
 } pool_movement;
 
 /* Old addresses of handles, oldest first. */
-typedef struct pool_fading {
+typedef struct pool_stale_mappings {
     struct pool_block *first, **end;
     size_t count, bytes;
-} pool_fading;
+} pool_stale_mappings;
 
 /* Lists of a plan in progress (lochi_pool_settle), and the number of plans so far. */
-typedef struct pool_underway {
+typedef struct pool_detached {
     struct pool_block *filled, *vacated, *held;
     uint64_t plans;
-} pool_underway;
+} pool_detached;
 
 /* Records of blocks (records.c). */
 typedef struct pool_stock {

@@ -89,7 +89,7 @@ static inline void lochi_pool_set_id(pool_block *block, uint64_t id)
 /* --- epochs --- */
 
 /* Returns the epoch of a block that is not handed out: that of its lane at the last free, or the one that has to pass
- * for POOL_FADING; 0 has passed in every lane. The record has the low half. The upper half is taken from the lane: a
+ * for POOL_STALE; 0 has passed in every lane. The record has the low half. The upper half is taken from the lane: a
  * block that has been free for more than 2^32 epochs counts as freed later than it was, never earlier. */
 static inline uint64_t lochi_pool_epoch(const pool_block *block)
 {

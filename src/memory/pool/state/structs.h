@@ -9,37 +9,38 @@
  * of a block leads to it with one load, addresses inside it with a few more (bounds.c). Blocks tile the addresses and
  * point to their neighbours. Block records are on the host and never move.
  *
- *   | used | free | used |  bare  | free | slab |  bare ...
+ *   | used | free | used |  unmapped  | free | slab |  unmapped ...
  *   |<---- handle A ---->|        |<- handle B ->|
  *
  * Invariants, with both locks of the pool held (lochi_pool_check tests them):
- *  1. Blocks tile each region without gaps. A bare block lies on cell boundaries and its cells have no handle. Every
- *     cell that another block touches has a handle.
- *  2. No two free neighbours have the same lane, and no two bare blocks are neighbours.
- *  3. A free block is in the bin of its size in its lane; a bare block is in the pool's bins.
+ *  1. Blocks tile each region without gaps. An unmapped range lies on cell boundaries and its cells have no handle.
+ *     Every cell that another block touches has a handle.
+ *  2. No two free neighbours have the same lane, and no two unmapped ranges are neighbours.
+ *  3. A free block is in the bin of its size in its lane; an unmapped range is in the pool's bins.
  *  4. The page of a used block's start, and every page of a slab, have an entry for it.
  *  5. reserved = sum of the handles, each counted once. A handle that was remapped on a device that maps twice has a
- *     fading block at each old address. A fading block becomes bare when it is unmapped, after its event has passed,
- *     unless the handle returns there first.
+ *     stale mapping at each old address. Its addresses are unmapped when the driver has taken it away, after its event
+ *     has passed, unless the handle returns there first.
  *  6. While handles sleep, the gate is closed, their cells still point to them, no free block touches them (free
- *     memory there is dormant, in as few blocks as lanes and nests allow), and no slab that touches them is in a
+ *     memory there is dormant, in as few blocks as lanes and arenas allow), and no slab that touches them is in a
  *     lane's list.
  *  7. Only a special block has an owner, a freeze, protected pages or a child pool; all other records, and those of no
  *     block, have zeros there. So requests and frees of ordinary blocks need not touch the second line of a record.
  *
  * Locks. A pool has two. The pool's lock is held for a short time and never during a driver call about memory. The
  * supply lock is taken first, and held around everything that gets memory from the device, maps it or gives it back.
- * Handles, their lists and cells, bare and fading blocks, growable blocks and sleeps change with both locks held, so
- * each of the two is enough to read them. Everything else needs the pool's lock alone. A thread with both locks drops
- * the pool's lock for a driver call (outside.h): the memory and the addresses of the call are *underway* meanwhile, in
- * no list, and no search, merge or walk of another thread takes them. A call that drops the lock makes every block
- * pointer that the caller holds stale. Functions that rely on a lock assert that it is held.
+ * Handles, their lists and cells, unmapped and stale mappings, growable blocks and sleeps change with both locks held,
+ * so each of the two is enough to read them. Everything else needs the pool's lock alone. A thread with both locks
+ * drops the pool's lock for a driver call (outside.h): the memory and the addresses of the call are *detached*
+ * meanwhile, in no list, and no search, merge or walk of another thread takes them. A call that drops the lock makes
+ * every block pointer that the caller holds stale. Functions that rely on a lock assert that it is held.
  *
  * Three things need no lock. A thread's caches belong to the thread while `busy` is set and the gate is 0, and to the
- * lock holder after it has closed the gate (lochi_pool_stop). A batch in a store belongs to the thread that has changed
- * its label to POOL_LABEL_HELD (transfer.c). The state, size and tag of a block that is handed out or cached belong to
- * its holder. The tables from an address to its block are read without the lock: chunks of cells, block records, words
- * of slabs and tables of pages are never freed before the pool ends, so a wrong address is harmless. */
+ * lock holder after it has closed the gate (lochi_pool_stop). A batch in a transfer cache belongs to the thread that
+ * has changed its state to POOL_BATCH_HELD (transfer.c). The state, size and tag of a block that is handed out or
+ * cached belong to its holder. The tables from an address to its block are read without the lock: chunks of cells,
+ * block records, words of slabs and tables of pages are never freed before the pool ends, so a wrong address is
+ * harmless. */
 #ifndef LOCHI_POOL_STRUCTS_H
 #define LOCHI_POOL_STRUCTS_H
 
@@ -69,39 +70,39 @@ typedef struct lochi_pool lochi_pool;
 #define POOL_SMALL_MAX POOL_PAGE /* blocks up to this size come from slabs */
 #define POOL_STEP_SHIFT 4        /* of the table from sizes to classes */
 #define POOL_CLASS_MAX 56
-/* Nests keep smaller blocks together, so that they do not occupy handles everywhere. */
-#define POOL_NEST ((size_t)1 << 20)
-#define POOL_NEST_MAX ((size_t)64 << 10) /* blocks up to this size come from nests, which are cut from free blocks */
-#define POOL_BINS 1152                   /* 32 for each power of two */
-#define POOL_START_LEVELS 6              /* of 64 bits a word: enough for 2^36 pages */
+/* Arenas keep smaller blocks together, so that they do not occupy handles everywhere. */
+#define POOL_ARENA ((size_t)1 << 20)
+#define POOL_ARENA_BLOCK_MAX ((size_t)64 << 10) /* larger blocks are cut from free blocks directly */
+#define POOL_BINS 1152                          /* 32 for each power of two */
+#define POOL_START_LEVELS 6                     /* of 64 bits a word: enough for 2^36 pages */
 #define POOL_CHUNK_SHIFT 10
 #define POOL_CHUNK_CELLS ((size_t)1 << POOL_CHUNK_SHIFT)
 #define POOL_WHOLE_BIG ((size_t)1 << 20) /* LOCH_POOL_WHOLE_BLOCKS: larger blocks are big */
 #define POOL_ALIGNMENT_MAX ((size_t)1 << 40)
 #define POOL_CAPTURE_SHARED (UINT64_MAX - 1) /* LOCH_POOL_CAPTURES_SHARED: the one capture of all lanes */
-#define POOL_STORE_MIN ((size_t)4 << 20) /* bytes in the stores of a pool: an 8th of what it holds, in these bounds */
-#define POOL_STORE_MAX ((size_t)64 << 20)
+#define POOL_TRANSFER_MIN ((size_t)4 << 20)  /* of bytes in transfer caches: an 8th of what the pool holds, bounded */
+#define POOL_TRANSFER_MAX ((size_t)64 << 20)
 
 typedef _Atomic uint64_t pool_id; /* of a block; 0 until it is asked for. Relaxed: the number is all there is to read */
 typedef struct pool_lane pool_lane;
 typedef struct pool_slab pool_slab;
 typedef struct pool_cache pool_cache;
-typedef struct pool_store pool_store;
+typedef struct pool_transfer pool_transfer;
 
 /* The state of a block. */
 typedef enum pool_state {
-    POOL_FREE,   /* free memory, in its lane's bins */
-    POOL_BARE,   /* addresses without memory, in the pool's bins */
-    POOL_FADING, /* old address of a handle, until its event has passed */
-    POOL_USED,   /* handed out */
+    POOL_FREE,     /* free memory, in its lane's bins */
+    POOL_UNMAPPED, /* addresses without memory, in the pool's bins */
+    POOL_STALE,    /* old address of a handle, until its event has passed */
+    POOL_USED,     /* handed out */
     /* Handed out, and not freed on the fast path: it has a tag, further streams or a session, or is a piece. */
     POOL_SPECIAL,
     POOL_CACHED,   /* freed, cached by a thread */
     POOL_WAITING,  /* freed, but streams other than its own still use it */
     POOL_SLAB,     /* cut into small blocks */
-    POOL_GROWABLE, /* handed out; memory at its start, bare addresses behind */
+    POOL_GROWABLE, /* handed out; memory at its start, unmapped addresses behind */
     POOL_DORMANT,  /* free, but its memory is asleep at least in part; in no list */
-    POOL_UNDERWAY  /* free or bare, held by the thread with the supply lock for a driver call */
+    POOL_DETACHED  /* free or unmapped, held by the thread with the supply lock for a driver call */
 } pool_state;
 
 /* The tool that checks memory accesses. The pool tells it which memory is free. */
@@ -119,14 +120,14 @@ typedef struct pool_use {
 } pool_use;
 
 /* The uses of a block: in a tree by address while the block is live, in the list of waiting blocks after its free. */
-typedef struct pool_elsewhere {
+typedef struct pool_recorded_uses {
     lochi_tree_node node;
     pool_use *uses;
-    struct pool_elsewhere *next; /* the members from here on are valid while it waits */
+    struct pool_recorded_uses *next; /* the members from here on are valid while it waits */
     struct pool_block *block;
     _Atomic uint32_t *word; /* of a small block, whose slab is in `block` */
     uint64_t epoch;         /* of its own lane when it was freed */
-} pool_elsewhere;
+} pool_recorded_uses;
 
 /* Whether a handle has memory. */
 typedef enum pool_rest {
@@ -144,7 +145,7 @@ typedef struct pool_handle {
     uint64_t age;        /* of a segment from a source: how many came before it */
     uintptr_t at;
     size_t bytes;
-    unsigned mappings;        /* 1, and 1 for each fading block */
+    unsigned mappings;        /* 1, and 1 for each stale mapping */
     struct pool_block *first; /* at its start; of a raw segment always, of others maybe out of date */
     uint64_t plan;            /* last plan that found it idle, in the free block `home` */
     struct pool_block *home;
@@ -154,7 +155,7 @@ typedef struct pool_handle {
     pool_rest rest;
     struct pool_nap *nap;            /* its sleep; NULL if it is awake */
     loch_allocator *source;          /* retained for a segment in `returned` */
-    struct pool_handle *prev, *next; /* list of mapped, loose or sleeping handles */
+    struct pool_handle *prev, *next; /* list of mapped, unmapped or sleeping handles */
 } pool_handle;
 
 /* A block. Its record has two cache lines. Requests and frees of ordinary blocks touch only the first line of a record;
@@ -166,11 +167,11 @@ typedef struct pool_block {
     union {
         uint8_t flags; /* all of these, to be copied and reset at once */
         struct {
-            bool is_elsewhere : 1; /* further streams use it: listed in the pool's tree */
-            bool is_captured : 1;  /* belongs to the lane of a capture */
-            bool is_nest : 1;      /* free memory for blocks up to POOL_NEST_MAX */
-            bool is_piece : 1;     /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
-            bool is_annex : 1;     /* lies in an annex (annex.c) */
+            bool has_uses : 1;    /* further streams use it: listed in the pool's tree */
+            bool is_captured : 1; /* belongs to the lane of a capture */
+            bool is_arena : 1;    /* free memory for blocks up to POOL_ARENA_BLOCK_MAX */
+            bool is_piece : 1;    /* LOCH_POOL_WHOLE_BLOCKS: handed out once, and neither cut nor merged since */
+            bool is_annex : 1;    /* lies in an annex (annex.c) */
         };
     };
     uint16_t tag;
@@ -193,7 +194,7 @@ typedef struct pool_block {
     bool is_protected;                  /* its whole pages are read-only for the host */
     union {
         pool_slab *slab;         /* POOL_SLAB */
-        pool_handle *handle;     /* POOL_FADING */
+        pool_handle *handle;     /* POOL_STALE */
         struct pool_block *kept; /* POOL_GROWABLE: a record for its end, so that a free needs no host memory */
     };
     _Atomic size_t wide;            /* handed out, with slack POOL_SLACK_WIDE: requested bytes; relaxed */
@@ -235,11 +236,11 @@ typedef struct pool_bins {
 /* The word of a small block: flags, the tag, and the requested bytes. A free block has the index of the next free one
  * in place of the bytes. */
 #define POOL_WORD_LIVE ((uint32_t)1 << 31)
-#define POOL_WORD_ELSEWHERE ((uint32_t)1 << 30) /* further streams use it; freed: it waits for them */
-#define POOL_WORD_FREED ((uint32_t)1 << 29)     /* was handed out and freed */
-#define POOL_WORD_NAMED ((uint32_t)1 << 28)     /* live: its id was asked for */
-#define POOL_WORD_DIRTY POOL_WORD_NAMED         /* freed: not wiped yet, and in no list */
-#define POOL_WORD_KEPT_OFF ((uint32_t)1 << 27)  /* not freed on the fast path */
+#define POOL_WORD_HAS_USES ((uint32_t)1 << 30) /* further streams use it; freed: it waits for them */
+#define POOL_WORD_FREED ((uint32_t)1 << 29)    /* was handed out and freed */
+#define POOL_WORD_NAMED ((uint32_t)1 << 28)    /* live: its id was asked for */
+#define POOL_WORD_DIRTY POOL_WORD_NAMED        /* freed: not wiped yet, and in no list */
+#define POOL_WORD_KEPT_OFF ((uint32_t)1 << 27) /* not freed on the fast path */
 #define POOL_WORD_FROZEN ((uint32_t)1 << 26)
 #define POOL_WORD_TAG_SHIFT 14
 #define POOL_WORD_TAGS (LOCH_TAG_COUNT_MAX - 1)
@@ -296,8 +297,8 @@ struct pool_lane {
     pool_slab *partial[POOL_CLASS_MAX]; /* slabs with objects in use and free ones */
     pool_slab *empty;                   /* slabs of all classes without an object in use */
     size_t empty_slabs;                 /* length of that list */
-    pool_store *store; /* batches that threads leave to each other; NULL until a cache was full (transfer.c) */
-    pool_bins bins, nests;
+    pool_transfer *transfer; /* batches that threads leave to each other; NULL until a cache was full (transfer.c) */
+    pool_bins bins, arenas;
 };
 
 /* --- what threads keep --- */
@@ -333,30 +334,30 @@ typedef struct pool_stack {
     pool_entry *entries;
 } pool_stack;
 
-/* Freed blocks above slab sizes that a thread caches: by size up to POOL_QUICK_MAX, and the last larger one. */
-#define POOL_QUICK_MAX ((size_t)1 << 20)
-#define POOL_QUICK_DIRECT 129 /* bins of one size each, up to 64 KiB */
-#define POOL_QUICK_HASHED 64  /* bins that several sizes share */
-#define POOL_QUICK_BINS (POOL_QUICK_DIRECT + POOL_QUICK_HASHED)
-#define POOL_QUICK_LOOKS 4
-#define POOL_QUICK_BYTES ((size_t)4 << 20) /* in bins */
+/* Freed blocks above slab sizes that a thread caches: by size up to POOL_LARGE_MAX, and the last larger one. */
+#define POOL_LARGE_MAX ((size_t)1 << 20)
+#define POOL_LARGE_DIRECT 129 /* bins of one size each, up to 64 KiB */
+#define POOL_LARGE_HASHED 64  /* bins that several sizes share */
+#define POOL_LARGE_BINS (POOL_LARGE_DIRECT + POOL_LARGE_HASHED)
+#define POOL_LARGE_LOOKS 4
+#define POOL_LARGE_BYTES ((size_t)4 << 20) /* in bins */
 
 struct pool_cache {
     _Alignas(128) atomic_bool busy; /* its thread is on the fast path: set in the first of the thread's caches */
     const loch_stream *stream;      /* stream that it serves without the lock; NULL: every call takes the lock */
     pool_lane *lane;
     pool_cache *next;          /* of this thread, for another stream */
-    pool_store *store;         /* of the lane; NULL if it has none, or if one thread uses the pool */
+    pool_transfer *transfer;   /* of the lane; NULL if it has none, or if one thread uses the pool */
     pool_block *last;          /* larger block that was freed last */
     _Atomic size_t last_bytes; /* its size or 0, for other threads to read */
-    size_t quick_bytes;
+    size_t large_bytes;
     _Atomic uint64_t largest_limit; /* a larger request looks at the figures: `largest`, or 0 if it has to anyway */
     bool is_told;                   /* its thread has to look at the figures; guarded by their spin lock */
     uint64_t allocs, largest;
     pool_metric metrics[POOL_METRICS];
     uint64_t next_id, end_id; /* ids that the thread may assign without the lock: set in its first cache */
     pool_stack stacks[POOL_CLASS_MAX];
-    pool_block *quick[POOL_QUICK_BINS];
+    pool_block *large[POOL_LARGE_BINS];
     uint64_t granted_allocs; /* `allocs` when its thread was given room; guarded by the spin lock of the figures */
     int64_t gathered_blocks; /* part of POOL_BLOCKS that is published; guarded by the spin lock of the figures */
     int64_t marked_blocks;   /* blocks that its thread had when it called lochi_pool_mark_own_blocks */
@@ -403,15 +404,15 @@ struct lochi_pool {
     uint32_t class_bytes[POOL_CLASS_MAX];
     uint32_t slab_bytes[POOL_CLASS_MAX];
     uint32_t classes;
-    uint32_t unit;             /* small blocks are multiples of it: the smallest alignment of blocks, 16 at least */
-    atomic_bool has_store;     /* some lane has a store */
-    atomic_size_t stored_most; /* bytes that the stores may have, about */
+    uint32_t unit;               /* small blocks are multiples of it: the smallest alignment of blocks, 16 at least */
+    atomic_bool has_transfer;    /* some lane has a transfer cache */
+    atomic_size_t transfer_most; /* bytes that the transfer caches may have, about */
     _Atomic(pool_cache *) caches[LOCHI_SLOT_COUNT + 1]; /* by slot plus 1; the first and the last stay NULL: threads
                                                          * without a slot, and those that share one */
 
     _Alignas(64) atomic_uint gate; /* not 0: no thread enters a cache */
 
-    _Alignas(128) atomic_size_t stored_bytes; /* in the stores of all lanes */
+    _Alignas(128) atomic_size_t transfer_bytes; /* in the transfer caches of all lanes */
     _Alignas(128) pool_figures figures;
 
     _Alignas(64) lochi_lock supply; /* LOCHI_RANK_SUPPLY: guards memory from the device: see Locks above */
@@ -434,18 +435,18 @@ struct lochi_pool {
 
     /* Blocks and lanes. */
     pool_lane *lanes;
-    pool_bins *bare; /* of the reservation; NULL before it is made, and with raw segments */
-    pool_fading fading;
-    pool_elsewhere *waiting, **waiting_end; /* oldest first */
-    pool_underway underway;
+    pool_bins *unmapped_ranges; /* of the reservation; NULL before it is made, and with raw segments */
+    pool_stale_mappings stale;
+    pool_recorded_uses *waiting, **waiting_end; /* oldest first */
+    pool_detached detached;
     pool_block *first;     /* of the reservation: the record stays with the lowest addresses */
     pool_block *growables; /* list */
     pool_annexes annexes;  /* reservations of growable blocks */
     bool has_shrunk;       /* some of them have more memory than they need */
     pool_stock records;
-    lochi_tree elsewhere; /* pool_elsewhere, by address */
-    pool_mark *events;    /* unused events */
-    loch_event *awaited;  /* event that a thread waits for outside; NULL for none */
+    lochi_tree recorded_uses; /* pool_recorded_uses, by address */
+    pool_mark *events;        /* unused events */
+    loch_event *awaited;      /* event that a thread waits for outside; NULL for none */
     size_t events_count, events_capacity;
     bool is_hungry;                                 /* streams have used each other's memory */
     size_t crossed_bytes;                           /* bytes that changed lanes since free blocks were last merged */
@@ -456,8 +457,8 @@ struct lochi_pool {
 
     /* Memory from the device. */
     pool_supplier source;
-    pool_handle *handles, *loose; /* mapped; unmapped */
-    size_t handles_count, loose_bytes;
+    pool_handle *handles, *unmapped_handles; /* mapped; unmapped */
+    size_t handles_count, unmapped_handle_bytes;
     size_t wide_from; /* `reserved` from which more of the table of pages gets large pages */
     size_t limit;
     pool_room room;

@@ -2,7 +2,7 @@
 /* A pool's handles: counts them in the limits, creates, maps, moves and destroys them, and puts them to sleep.
  * place.c decides where memory goes.
  *
- * Driver calls run outside the pool's lock (outside.h). The blocks that a call is about are underway meanwhile, in one
+ * Driver calls run outside the pool's lock (outside.h). The blocks that a call is about are detached meanwhile, in one
  * of three lists of the pool: `held` (free memory, with its lane and epoch), `vacated` (addresses) and `filled` (memory
  * that was mapped). lochi_pool_settle empties the lists, also after a call that failed. */
 #include "memory/pool/supply/handle.h"
@@ -28,10 +28,10 @@ void lochi_pool_count_handle(lochi_pool *pool, size_t bytes)
     pool->handles_count++;
     pool->counts.handles_created++;
     const size_t part = pool->reserved / 8;
-    atomic_store_explicit(&pool->stored_most,
-                          part < POOL_STORE_MIN   ? POOL_STORE_MIN
-                          : part > POOL_STORE_MAX ? POOL_STORE_MAX
-                                                  : part,
+    atomic_store_explicit(&pool->transfer_most,
+                          part < POOL_TRANSFER_MIN   ? POOL_TRANSFER_MIN
+                          : part > POOL_TRANSFER_MAX ? POOL_TRANSFER_MAX
+                                                     : part,
                           memory_order_relaxed);
 }
 
@@ -68,27 +68,29 @@ void lochi_pool_unclaim(lochi_pool *pool, size_t bytes)
 
 /* --- blocks under which memory comes or goes --- */
 
-pool_block *lochi_pool_take_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes)
+pool_block *lochi_pool_take_unmapped(lochi_pool *pool, pool_block *unmapped, uintptr_t start, size_t bytes)
 {
     lochi_pool_assert_both(pool);
-    lochi_pool_bins_remove(pool->bare, bare);
-    if (start > bare->start) {
-        pool_block *front = bare;
-        bare = lochi_pool_split(pool, front, start);
-        lochi_pool_bins_add(pool->bare, front);
+    lochi_pool_bins_remove(pool->unmapped_ranges, unmapped);
+    if (start > unmapped->start) {
+        pool_block *front = unmapped;
+        unmapped = lochi_pool_split(pool, front, start);
+        lochi_pool_bins_add(pool->unmapped_ranges, front);
     }
-    if (bare->bytes > bytes) lochi_pool_bins_add(pool->bare, lochi_pool_split(pool, bare, start + bytes));
-    return bare;
+    if (unmapped->bytes > bytes)
+        lochi_pool_bins_add(pool->unmapped_ranges, lochi_pool_split(pool, unmapped, start + bytes));
+    return unmapped;
 }
 
-loch_status lochi_pool_hold_bare(lochi_pool *pool, pool_block *bare, uintptr_t start, size_t bytes, pool_block **out)
+loch_status lochi_pool_hold_unmapped(lochi_pool *pool, pool_block *unmapped, uintptr_t start, size_t bytes,
+                                     pool_block **out)
 {
     lochi_pool_assert_both(pool);
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     LOCH_TRY_RETURN(lochi_pool_make_cells(pool, start, bytes));
-    *out = lochi_pool_take_bare(pool, bare, start, bytes);
-    lochi_pool_set_state(*out, POOL_UNDERWAY);
-    lochi_pool_enlist(&pool->underway.vacated, *out);
+    *out = lochi_pool_take_unmapped(pool, unmapped, start, bytes);
+    lochi_pool_set_state(*out, POOL_DETACHED);
+    lochi_pool_enlist(&pool->detached.vacated, *out);
     return LOCH_OK;
 }
 
@@ -99,7 +101,7 @@ loch_status lochi_pool_cut_held(lochi_pool *pool, pool_block *block, size_t byte
     if (block->bytes == bytes) return LOCH_OK;
     if (!lochi_pool_stock_records(pool, 1)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     *rest = lochi_pool_split(pool, block, block->start + bytes);
-    lochi_pool_enlist(&pool->underway.vacated, *rest);
+    lochi_pool_enlist(&pool->detached.vacated, *rest);
     return LOCH_OK;
 }
 
@@ -108,12 +110,12 @@ static void handle_settle_later(lochi_pool *pool, pool_block *block, pool_lane *
     block->lane = lane;
     block->is_captured = lane->capture != 0;
     lochi_pool_set_epoch(block, epoch);
-    lochi_pool_set_state(block, POOL_UNDERWAY);
-    lochi_pool_enlist(&pool->underway.filled, block);
+    lochi_pool_set_state(block, POOL_DETACHED);
+    lochi_pool_enlist(&pool->detached.filled, block);
 }
 
-/* Enters a handle at addresses that are underway. lochi_pool_settle makes that memory free, and the addresses that the
- * handle left bare, when all moves of a plan are done. */
+/* Enters a handle at addresses that are detached. lochi_pool_settle makes that memory free, and the addresses that the
+ * handle left unmapped, when all moves of a plan are done. */
 static void handle_fill(lochi_pool *pool, pool_handle *handle, pool_block *target, pool_lane *lane, uint64_t epoch)
 {
     handle->at = target->start;
@@ -123,22 +125,22 @@ static void handle_fill(lochi_pool *pool, pool_handle *handle, pool_block *targe
     handle_settle_later(pool, target, lane, epoch);
 }
 
-static void handle_fade(lochi_pool *pool, pool_block *block)
+static void handle_list_stale(lochi_pool *pool, pool_block *block)
 {
     block->list_next = NULL;
-    block->list_link = pool->fading.end;
-    *pool->fading.end = block;
-    pool->fading.end = &block->list_next;
-    pool->fading.count++;
-    pool->fading.bytes += block->bytes;
+    block->list_link = pool->stale.end;
+    *pool->stale.end = block;
+    pool->stale.end = &block->list_next;
+    pool->stale.count++;
+    pool->stale.bytes += block->bytes;
 }
 
-static void handle_unfade(lochi_pool *pool, pool_block *block)
+static void handle_unlist_stale(lochi_pool *pool, pool_block *block)
 {
-    if (!block->list_next) pool->fading.end = block->list_link;
+    if (!block->list_next) pool->stale.end = block->list_link;
     lochi_pool_unlist(block);
-    pool->fading.count--;
-    pool->fading.bytes -= block->bytes;
+    pool->stale.count--;
+    pool->stale.bytes -= block->bytes;
 }
 
 /* Notes the free block that has an address. */
@@ -151,18 +153,18 @@ pool_block *lochi_pool_settle(lochi_pool *pool, uintptr_t at)
 {
     lochi_pool_assert_both(pool);
     pool_block *home = NULL;
-    while (pool->underway.filled) {
-        pool_block *block = pool->underway.filled;
+    while (pool->detached.filled) {
+        pool_block *block = pool->detached.filled;
         lochi_pool_unlist(block);
         handle_note_home(lochi_pool_make_free(pool, block, lochi_pool_epoch(block)), at, &home);
     }
-    while (pool->underway.vacated) {
-        pool_block *block = pool->underway.vacated;
+    while (pool->detached.vacated) {
+        pool_block *block = pool->detached.vacated;
         lochi_pool_unlist(block);
-        lochi_pool_make_bare(pool, block);
+        lochi_pool_make_unmapped(pool, block);
     }
-    while (pool->underway.held)
-        handle_note_home(lochi_pool_put_back(pool, pool->underway.held), at, &home);
+    while (pool->detached.held)
+        handle_note_home(lochi_pool_put_back(pool, pool->detached.held), at, &home);
     return home;
 }
 
@@ -192,13 +194,13 @@ loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle *
     }
     handle->bytes = bytes;
     lochi_pool_count_handle(pool, bytes);
-    lochi_pool_link_handle(&pool->loose, handle);
-    pool->loose_bytes += bytes;
+    lochi_pool_link_handle(&pool->unmapped_handles, handle);
+    pool->unmapped_handle_bytes += bytes;
     *out = handle;
     return LOCH_OK;
 }
 
-loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_t at)
+loch_status lochi_pool_map_handle(lochi_pool *pool, pool_handle *handle, uintptr_t at)
 {
     lochi_pool_assert_both(pool);
     LOCH_TRY_RETURN(lochi_pool_make_cells(pool, at, handle->bytes));
@@ -206,8 +208,8 @@ loch_status lochi_pool_map_loose(lochi_pool *pool, pool_handle *handle, uintptr_
     const loch_status status = loch_virtual_map((void *)at, handle->handle, pool->peers, pool->peers_count);
     lochi_pool_come_back(pool);
     if (status != LOCH_OK) return status;
-    lochi_pool_unlink_handle(&pool->loose, handle);
-    pool->loose_bytes -= handle->bytes;
+    lochi_pool_unlink_handle(&pool->unmapped_handles, handle);
+    pool->unmapped_handle_bytes -= handle->bytes;
     lochi_pool_link_handle(&pool->handles, handle);
     handle->mappings = 1;
     return LOCH_OK;
@@ -243,8 +245,8 @@ loch_status lochi_pool_hold_handle(lochi_pool *pool, const pool_handle *handle, 
     lochi_pool_assert_both(pool);
     if (!lochi_pool_stock_records(pool, 2)) return LOCH_FAIL(HOST_MEMORY, "no host memory for the record of a block");
     *out = handle_cut_free(pool, block, handle);
-    lochi_pool_set_state(*out, POOL_UNDERWAY);
-    lochi_pool_enlist(&pool->underway.held, *out);
+    lochi_pool_set_state(*out, POOL_DETACHED);
+    lochi_pool_enlist(&pool->detached.held, *out);
     return LOCH_OK;
 }
 
@@ -255,7 +257,7 @@ static void handle_detach(lochi_pool *pool, pool_block *held)
     lochi_pool_unlist(held);
 }
 
-/* Unmaps a handle with one mapping, outside the lock. The handle becomes loose. */
+/* Unmaps a handle with one mapping, outside the lock. The handle becomes unmapped. */
 static loch_status handle_unmap(lochi_pool *pool, pool_handle *handle)
 {
     lochi_pool_show(pool, handle->at, handle->bytes);
@@ -265,12 +267,12 @@ static loch_status handle_unmap(lochi_pool *pool, pool_handle *handle)
     if (status != LOCH_OK) return status;
     handle->mappings = 0;
     lochi_pool_unlink_handle(&pool->handles, handle);
-    lochi_pool_link_handle(&pool->loose, handle);
-    pool->loose_bytes += handle->bytes;
+    lochi_pool_link_handle(&pool->unmapped_handles, handle);
+    pool->unmapped_handle_bytes += handle->bytes;
     return LOCH_OK;
 }
 
-loch_status lochi_pool_unmap_loose(lochi_pool *pool, pool_handle *handle)
+loch_status lochi_pool_unmap_handle(lochi_pool *pool, pool_handle *handle)
 {
     lochi_pool_assert_both(pool);
     LOCH_TRY_RETURN(handle_unmap(pool, handle));
@@ -290,7 +292,7 @@ loch_status lochi_pool_unmap_free(lochi_pool *pool, pool_handle *handle, pool_bl
         return status;
     }
     handle_detach(pool, held);
-    lochi_pool_make_bare(pool, held);
+    lochi_pool_make_unmapped(pool, held);
     return LOCH_OK;
 }
 
@@ -303,22 +305,22 @@ bool lochi_pool_may_move(const lochi_pool *pool, const pool_block *block, const 
     return block->lane == lane && loch_device_can(pool->device, LOCH_CAN_ALIAS);
 }
 
-/* Leaves the present address of a handle, which lies under a held block: the address fades. Returns the epoch at which
- * the memory is free elsewhere. */
+/* Leaves the present address of a handle, which lies under a held block: the address becomes stale. Returns the epoch
+ * at which the memory is free elsewhere. */
 static uint64_t handle_leave(lochi_pool *pool, pool_handle *handle, pool_block *held)
 {
     const bool has_passed = lochi_pool_has_passed(held->lane, lochi_pool_epoch(held));
     const uint64_t epoch = lochi_pool_epoch(held);
     handle_detach(pool, held);
-    lochi_pool_set_state(held, POOL_FADING);
+    lochi_pool_set_state(held, POOL_STALE);
     held->handle = handle;
     /* The lane's stream may still use the old address: the present epoch has to pass. */
     lochi_pool_set_epoch(held, has_passed ? 0 : held->lane->epoch);
-    handle_fade(pool, held);
+    handle_list_stale(pool, held);
     return has_passed ? 0 : epoch;
 }
 
-/* Maps a handle a second time. The old mapping fades. */
+/* Maps a handle a second time. The old mapping becomes stale. */
 static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_block *held, pool_block *target,
                                 pool_lane *lane)
 {
@@ -332,18 +334,18 @@ static loch_status handle_alias(lochi_pool *pool, pool_handle *handle, pool_bloc
     return LOCH_OK;
 }
 
-loch_status lochi_pool_revive(lochi_pool *pool, pool_block *fading, pool_block *home, pool_lane *lane)
+loch_status lochi_pool_revive(lochi_pool *pool, pool_block *stale, pool_block *home, pool_lane *lane)
 {
     lochi_pool_assert_both(pool);
-    pool_handle *handle = fading->handle;
+    pool_handle *handle = stale->handle;
     pool_block *held;
     LOCH_TRY_RETURN(lochi_pool_hold_handle(pool, handle, home, &held));
     const uint64_t epoch = handle_leave(pool, handle, held);
-    handle_unfade(pool, fading);
-    fading->slab = NULL;
-    handle->at = fading->start;
-    lochi_pool_set_cells(pool, fading->start, fading->bytes, handle);
-    handle_settle_later(pool, fading, lane, epoch);
+    handle_unlist_stale(pool, stale);
+    stale->slab = NULL;
+    handle->at = stale->start;
+    lochi_pool_set_cells(pool, stale->start, stale->bytes, handle);
+    handle_settle_later(pool, stale, lane, epoch);
     pool->counts.handles_revived++;
     return LOCH_OK;
 }
@@ -361,11 +363,11 @@ static loch_status handle_transfer(lochi_pool *pool, pool_handle *handle, pool_b
         if (status != LOCH_OK) return status;
     } else {
         LOCH_TRY_RETURN(handle_unmap(pool, handle));
-        status = lochi_pool_map_loose(pool, handle, target->start);
+        status = lochi_pool_map_handle(pool, handle, target->start);
     }
     handle_detach(pool, held);
-    lochi_pool_enlist(&pool->underway.vacated, held);
-    if (status != LOCH_OK) return status; /* the handle is loose now and serves the next request */
+    lochi_pool_enlist(&pool->detached.vacated, held);
+    if (status != LOCH_OK) return status; /* the handle is unmapped now and serves the next request */
     handle_fill(pool, handle, target, lane, 0);
     return LOCH_OK;
 }
@@ -380,37 +382,37 @@ loch_status lochi_pool_move_free(lochi_pool *pool, pool_handle *handle, pool_blo
     return LOCH_OK;
 }
 
-loch_status lochi_pool_unmap_faded(lochi_pool *pool, pool_block *block)
+loch_status lochi_pool_unmap_stale(lochi_pool *pool, pool_block *block)
 {
     lochi_pool_assert_both(pool);
-    lochi_pool_go_outside(pool); /* fading blocks stay as they are meanwhile */
+    lochi_pool_go_outside(pool); /* stale mappings stay as they are meanwhile */
     const loch_status status = loch_virtual_unmap((void *)block->start);
     lochi_pool_come_back(pool);
     if (status != LOCH_OK) return status;
     block->handle->mappings--;
-    handle_unfade(pool, block);
-    lochi_pool_make_bare(pool, block);
+    handle_unlist_stale(pool, block);
+    lochi_pool_make_unmapped(pool, block);
     return LOCH_OK;
 }
 
-void lochi_pool_drop_faded(lochi_pool *pool, size_t keep)
+void lochi_pool_drop_stale(lochi_pool *pool, size_t keep)
 {
     lochi_pool_assert_both(pool);
-    for (pool_block *block = pool->fading.first, *next; block; block = next) {
-        if (pool->fading.count <= keep && pool->fading.bytes <= pool->span / 4) return;
+    for (pool_block *block = pool->stale.first, *next; block; block = next) {
+        if (pool->stale.count <= keep && pool->stale.bytes <= pool->span / 4) return;
         next = block->list_next;
         if (!lochi_pool_has_passed(block->lane, lochi_pool_epoch(block))) continue;
-        (void)lochi_pool_unmap_faded(pool, block); /* tried again later */
+        (void)lochi_pool_unmap_stale(pool, block); /* tried again later */
     }
 }
 
 /* --- giving back --- */
 
-void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle)
+void lochi_pool_destroy_handle(lochi_pool *pool, pool_handle *handle)
 {
     lochi_pool_assert_both(pool);
-    lochi_pool_unlink_handle(&pool->loose, handle);
-    pool->loose_bytes -= handle->bytes;
+    lochi_pool_unlink_handle(&pool->unmapped_handles, handle);
+    pool->unmapped_handle_bytes -= handle->bytes;
     lochi_pool_go_outside(pool);
     loch_handle_destroy(handle->handle);
     lochi_pool_come_back(pool);
@@ -418,7 +420,7 @@ void lochi_pool_destroy_loose(lochi_pool *pool, pool_handle *handle)
     lochi_free(handle);
 }
 
-/* Destroys a handle that lies under a block which is underway, and makes the addresses bare. */
+/* Destroys a handle that lies under a block which is detached, and makes the addresses unmapped. */
 static loch_status handle_destroy(lochi_pool *pool, pool_handle *handle, pool_block *held)
 {
     lochi_pool_show(pool, handle->at, handle->bytes);
@@ -429,9 +431,9 @@ static loch_status handle_destroy(lochi_pool *pool, pool_handle *handle, pool_bl
     lochi_pool_come_back(pool);
     handle_detach(pool, held);
     if (status == LOCH_OK) {
-        lochi_pool_make_bare(pool, held);
+        lochi_pool_make_unmapped(pool, held);
     } else { /* these addresses are never used again */
-        lochi_pool_set_state(held, POOL_FADING);
+        lochi_pool_set_state(held, POOL_STALE);
         held->handle = NULL;
         LOCHI_LOG(ERROR, "%s at %p are lost: %s", LOCHI_SIZE(handle->bytes), (void *)handle->at,
                   loch_error_get()->sentence);
@@ -456,7 +458,7 @@ void lochi_pool_destroy_filled(lochi_pool *pool, size_t count)
     lochi_pool_assert_both(pool);
     const loch_error saved = lochi_error_save();
     while (count--) {
-        pool_block *block = pool->underway.filled; /* the newest is first */
+        pool_block *block = pool->detached.filled; /* the newest is first */
         (void)handle_destroy(pool, lochi_pool_find_cell(pool, block->start)->handle, block);
     }
     lochi_error_restore(&saved);
@@ -543,12 +545,12 @@ void lochi_pool_set_aside(lochi_pool *pool, pool_handle *segment)
 void lochi_pool_drop_all(lochi_pool *pool)
 {
     lochi_pool_assert_both(pool);
-    for (pool_block *block = pool->fading.first; block; block = block->list_next) {
+    for (pool_block *block = pool->stale.first; block; block = block->list_next) {
         const loch_status status = loch_virtual_unmap((void *)block->start);
         if (status != LOCH_OK) LOCHI_LOG(ERROR, "a mapping cannot be removed: %s", loch_error_get()->sentence);
     }
-    while (pool->loose)
-        lochi_pool_destroy_loose(pool, pool->loose);
+    while (pool->unmapped_handles)
+        lochi_pool_destroy_handle(pool, pool->unmapped_handles);
     while (pool->sleep.handles)
         lochi_pool_forget_asleep(pool, pool->sleep.handles);
     while (pool->handles) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Chooses the addresses for a request: the spot that costs least, in free or bare addresses. The missing memory comes
- * from idle handles elsewhere, the largest that fit first, and from new handles. */
+/* Chooses the addresses for a request: the spot that costs least, in free or unmapped addresses. The missing memory
+ * comes from idle handles elsewhere, the largest that fit first, and from new handles. */
 #include "memory/pool/supply/place.h"
 #include "base/heap.h"
 #include "memory/pool/heap/heap.h"
@@ -13,17 +13,17 @@
 #define PLACE_SPARED_PART 16 /* pinned memory: a request below this part of a free segment does not cut it */
 #define PLACE_HOLES 512      /* holes that are compared */
 #define PLACE_STEPS 512      /* blocks of one hole */
-#define PLACE_STRETCHES 128  /* bare stretches of one hole */
+#define PLACE_STRETCHES 128  /* unmapped stretches of one hole */
 
 /* --- choosing a place --- */
 
-/* A hole: neighbours that are free in the lane of a request, or bare. */
+/* A hole: neighbours that are free in the lane of a request, or unmapped. */
 typedef struct place_hole {
     uintptr_t start, end;
     pool_block *before; /* the block before the hole, or the first block of the pool */
     bool is_last;       /* the hole ends with the addresses of the pool */
-    pool_gap bare[PLACE_STRETCHES];
-    size_t bare_count;
+    pool_gap unmapped[PLACE_STRETCHES];
+    size_t unmapped_count;
 } place_hole;
 
 /* A search for a place. */
@@ -37,7 +37,7 @@ typedef struct place_search {
 } place_search;
 
 /* Tells whether an old mapping can be removed. */
-static bool place_is_faded(const pool_block *block)
+static bool place_has_passed(const pool_block *block)
 {
     return block->handle && lochi_pool_has_passed(block->lane, lochi_pool_epoch(block));
 }
@@ -49,20 +49,20 @@ static bool place_may_return(const pool_block *block, uint64_t plan)
 }
 
 /* Tells whether a block has no memory that the plan can use without a driver call. */
-static bool place_is_bare(const pool_block *block, uint64_t plan)
+static bool place_is_unmapped(const pool_block *block, uint64_t plan)
 {
     const pool_state state = lochi_pool_state(block);
-    return state == POOL_BARE || (state == POOL_FADING && !place_may_return(block, plan));
+    return state == POOL_UNMAPPED || (state == POOL_STALE && !place_may_return(block, plan));
 }
 
 /* Tells whether a block's addresses can be part of a hole. */
 static bool place_is_open(const pool_block *block, const place_search *search)
 {
     const pool_state state = lochi_pool_state(block);
-    if (state == POOL_FADING)
-        return (search->may_drop && place_is_faded(block)) || place_may_return(block, search->plan);
-    return state == POOL_BARE ||
-           (state == POOL_FREE && block->lane == search->want->lane && !block->is_nest && !block->is_piece);
+    if (state == POOL_STALE)
+        return (search->may_drop && place_has_passed(block)) || place_may_return(block, search->plan);
+    return state == POOL_UNMAPPED ||
+           (state == POOL_FREE && block->lane == search->want->lane && !block->is_arena && !block->is_piece);
 }
 
 /* Adds a stretch of addresses to an array, merged with the last one if they are adjacent. Returns false if there is no
@@ -90,12 +90,12 @@ static bool place_measure(const lochi_pool *pool, pool_block *block, const place
     }
     hole->before = first->before ? first->before : pool->first;
     hole->start = hole->end = first->start;
-    hole->bare_count = 0;
+    hole->unmapped_count = 0;
     const pool_block *last = first;
     for (; last && place_is_open(last, search) && steps < 2 * PLACE_STEPS; last = last->behind, steps++) {
         const uintptr_t end = last->start + last->bytes;
-        if (place_is_bare(last, search->plan) &&
-            !place_add_stretch(hole->bare, &hole->bare_count, PLACE_STRETCHES, last->start, end))
+        if (place_is_unmapped(last, search->plan) &&
+            !place_add_stretch(hole->unmapped, &hole->unmapped_count, PLACE_STRETCHES, last->start, end))
             break;
         hole->end = end;
     }
@@ -125,10 +125,10 @@ static void place_offer(lochi_pool *pool, const place_hole *hole, uintptr_t star
     if (start < hole->start || end > hole->end) return;
     const uintptr_t first = start & ~(uintptr_t)(cell - 1), last = lochi_pool_round(pool, end);
     size_t missing = 0, gaps = 0;
-    for (size_t i = 0; i < hole->bare_count; i++) {
-        const pool_gap *bare = &hole->bare[i];
-        if (bare->end <= first || bare->start >= last) continue;
-        missing += (bare->end < last ? bare->end : last) - (bare->start > first ? bare->start : first);
+    for (size_t i = 0; i < hole->unmapped_count; i++) {
+        const pool_gap *unmapped = &hole->unmapped[i];
+        if (unmapped->end <= first || unmapped->start >= last) continue;
+        missing += (unmapped->end < last ? unmapped->end : last) - (unmapped->start > first ? unmapped->start : first);
         gaps++;
     }
     uintptr_t edge_end;
@@ -162,10 +162,11 @@ static void place_set_hole(const lochi_pool *pool, const pool_block *block, plac
     hole->end = block->start + block->bytes;
     hole->before = block->before ? block->before : pool->first;
     hole->is_last = !block->behind;
-    hole->bare_count = 0;
+    hole->unmapped_count = 0;
 }
 
-/* Finds the spot of a request for an address. Returns false if other blocks than free and bare ones are in the way. */
+/* Finds the spot of a request for an address. Returns false if other blocks than free and unmapped ones are in the way.
+ * */
 static bool place_find_fixed(lochi_pool *pool, const place_search *search, pool_spot *best)
 {
     const uintptr_t end = search->want->at + search->want->bytes;
@@ -173,13 +174,13 @@ static bool place_find_fixed(lochi_pool *pool, const place_search *search, pool_
     const pool_block *block = lochi_pool_find_near(pool->first, search->want->at);
     for (; block && block->start < end; block = block->behind) {
         if (lochi_pool_state(block) != POOL_FREE && !place_is_open(block, search)) return false;
-        if (place_is_bare(block, search->plan)) missing += block->bytes; /* at least: place_find_gaps counts it */
+        if (place_is_unmapped(block, search->plan)) missing += block->bytes; /* at least: place_find_gaps counts it */
     }
     *best = (pool_spot){search->want->at, missing, 0, pool->first};
     return true;
 }
 
-/* Finds the spot that costs least: in the free block that fits best, and in all holes with bare addresses. */
+/* Finds the spot that costs least: in the free block that fits best, and in all holes with unmapped addresses. */
 static bool place_find(lochi_pool *pool, const pool_want *want, bool may_drop, uint64_t plan, pool_spot *best)
 {
     place_search search = {want, may_drop, plan, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};
@@ -197,14 +198,15 @@ static bool place_find(lochi_pool *pool, const pool_want *want, bool may_drop, u
     const size_t most = want->bytes < pool->cell_bytes ? want->bytes : pool->cell_bytes;
     const bool is_hopeless = search.best.hint && search.best.cost + (double)most <= search.price;
     unsigned holes = is_hopeless ? PLACE_HOLES : 0;
-    for (pool_block *bare; holes < PLACE_HOLES && (bare = lochi_pool_bins_below(pool->bare, &bin)); bin--)
-        for (; bare && holes < PLACE_HOLES; bare = bare->list_next)
-            if (place_measure(pool, bare, &search, &hole)) {
+    for (pool_block *unmapped; holes < PLACE_HOLES && (unmapped = lochi_pool_bins_below(pool->unmapped_ranges, &bin));
+         bin--)
+        for (; unmapped && holes < PLACE_HOLES; unmapped = unmapped->list_next)
+            if (place_measure(pool, unmapped, &search, &hole)) {
                 place_offer_hole(pool, &hole, &search);
                 holes++;
             }
-    for (pool_block *fading = pool->fading.first; fading && holes < PLACE_HOLES; fading = fading->list_next)
-        if (place_is_open(fading, &search) && place_measure(pool, fading, &search, &hole)) {
+    for (pool_block *stale = pool->stale.first; stale && holes < PLACE_HOLES; stale = stale->list_next)
+        if (place_is_open(stale, &search) && place_measure(pool, stale, &search, &hole)) {
             place_offer_hole(pool, &hole, &search);
             holes++;
         }
@@ -228,7 +230,7 @@ bool lochi_pool_may_gain(lochi_pool *pool, const pool_want *want, const pool_blo
     lochi_lock_assert_held(&pool->lock);
     if (pool->is_of_graphs) return false; /* free memory stays: nothing is gained by leaving it free */
     if (pool->is_exact) return place_spares_segment(pool, want, fit);
-    if (!lochi_pool_may_place(pool) || want->bytes <= POOL_NEST_MAX) return false;
+    if (!lochi_pool_may_place(pool) || want->bytes <= POOL_ARENA_BLOCK_MAX) return false;
     place_search search = {want, false, 0, lochi_pool_price(pool), lochi_pool_usual_handle(pool), {0}};
     if (search.price > (double)(2 * search.handle + pool->cell_bytes)) return false; /* more than most spots waste */
     place_hole hole;
@@ -285,7 +287,7 @@ static void place_gather_lane(lochi_pool *pool, pool_lane *lane, const pool_want
 /* Gathers all handles that are idle now. */
 static void place_gather(lochi_pool *pool, const pool_want *want, pool_place *plan)
 {
-    for (pool_handle *handle = pool->loose; handle; handle = handle->next)
+    for (pool_handle *handle = pool->unmapped_handles; handle; handle = handle->next)
         if (!place_add_source(plan, handle, NULL)) break;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next)
         place_gather_lane(pool, lane, want, plan);
@@ -295,7 +297,7 @@ static int place_compare(const void *a, const void *b)
 {
     const pool_origin *x = a, *y = b;
     if (x->handle->bytes != y->handle->bytes) return x->handle->bytes > y->handle->bytes ? -1 : 1;
-    if (!x->block != !y->block) return x->block ? 1 : -1; /* loose handles cost one call less */
+    if (!x->block != !y->block) return x->block ? 1 : -1; /* unmapped handles cost one call less */
     if (x->block && x->block->bytes != y->block->bytes) return x->block->bytes < y->block->bytes ? -1 : 1;
     return x->handle->at < y->handle->at ? -1 : x->handle->at > y->handle->at;
 }
@@ -339,21 +341,21 @@ static bool place_find_gaps(lochi_pool *pool, const pool_want *want, bool may_dr
     for (; block && block->start < end; block = block->behind) {
         const pool_state state = lochi_pool_state(block);
         const uintptr_t block_end = block->start + block->bytes;
-        bool is_bare = state == POOL_BARE;
-        if (state == POOL_FADING) {
-            if (plan->revived_count + plan->faded_count == POOL_PLACE_OLD) return false;
+        bool is_unmapped = state == POOL_UNMAPPED;
+        if (state == POOL_STALE) {
+            if (plan->revived_count + plan->stale_count == POOL_PLACE_OLD) return false;
             pool_handle *handle = block->handle;
             const bool is_there = handle->at + handle->bytes > plan->spot.start && handle->at < end;
-            is_bare = is_there || !is_returning || handle->plan != plan->number;
-            if (is_bare && (!may_drop || !place_is_faded(block))) return false;
-            if (is_bare) {
-                plan->faded[plan->faded_count++] = block;
+            is_unmapped = is_there || !is_returning || handle->plan != plan->number;
+            if (is_unmapped && (!may_drop || !place_has_passed(block))) return false;
+            if (is_unmapped) {
+                plan->stale[plan->stale_count++] = block;
             } else {
                 handle->plan = 0; /* used up */
                 plan->revived[plan->revived_count++] = block;
             }
         }
-        if (is_bare) {
+        if (is_unmapped) {
             const uintptr_t first = plan->spot.start & ~(uintptr_t)(pool->cell_bytes - 1);
             const uintptr_t from = first > block->start ? first : block->start;
             const uintptr_t to = end < block_end ? lochi_pool_round(pool, end) : block_end;
@@ -400,16 +402,16 @@ bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_dro
     plan->number = 0;
     plan->sources = NULL;
     plan->sources_count = plan->sources_capacity = 0;
-    plan->gaps_count = plan->revived_count = plan->faded_count = plan->missing = 0;
+    plan->gaps_count = plan->revived_count = plan->stale_count = plan->missing = 0;
     if (!place_find(pool, want, may_drop, 0, &plan->spot)) return false;
     if (!plan->spot.missing) return true;
     const pool_spot spot = plan->spot;
-    plan->number = ++pool->underway.plans;
+    plan->number = ++pool->detached.plans;
     place_gather(pool, want, plan);
-    if (pool->fading.first && place_find(pool, want, may_drop, plan->number, &plan->spot) &&
+    if (pool->stale.first && place_find(pool, want, may_drop, plan->number, &plan->spot) &&
         place_find_gaps(pool, want, may_drop, true, plan))
         return true;
-    plan->gaps_count = plan->revived_count = plan->faded_count = plan->missing = 0;
+    plan->gaps_count = plan->revived_count = plan->stale_count = plan->missing = 0;
     plan->spot = spot;
     for (size_t i = 0; i < plan->sources_count; i++)
         plan->sources[i].handle->plan = plan->number;

@@ -21,7 +21,7 @@ typedef struct pool_spot {
 /* An idle handle. */
 typedef struct pool_origin {
     pool_handle *handle;
-    pool_block *block; /* the free block it lay in when it was gathered; NULL if it is loose */
+    pool_block *block; /* the free block it lay in when it was gathered; NULL if it is unmapped */
     uintptr_t to;      /* 0 if not planned */
 } pool_origin;
 
@@ -40,15 +40,15 @@ typedef struct pool_place {
     pool_gap gaps[POOL_PLACE_GAPS];
     size_t gaps_count, missing;
     bool is_created;                     /* new memory costs less than remapping */
-    pool_block *revived[POOL_PLACE_OLD]; /* fading blocks whose handles return to them */
-    pool_block *faded[POOL_PLACE_OLD];   /* fading blocks that are in the way */
-    size_t revived_count, faded_count;
+    pool_block *revived[POOL_PLACE_OLD]; /* stale mappings whose handles return to them */
+    pool_block *stale[POOL_PLACE_OLD];   /* stale mappings that are in the way */
+    size_t revived_count, stale_count;
     pool_origin *sources;
     size_t sources_count, sources_capacity;
 } pool_place;
 
 /* Plans where memory goes and where it comes from: first with handles that return to old addresses, then without.
- * If `may_drop`, old mappings may be in the way that can be removed now: `plan->faded`; otherwise none is. The caller
+ * If `may_drop`, old mappings may be in the way that can be removed now: `plan->stale`; otherwise none is. The caller
  * frees `plan->sources`. Returns false if there are no free addresses. */
 bool lochi_pool_plan_place(lochi_pool *pool, const pool_want *want, bool may_drop, pool_place *plan);
 /* Assigns an address to each idle handle that fits into a gap, the largest first, unless new memory costs less. Gaps
@@ -87,7 +87,7 @@ static inline bool lochi_pool_may_improve(lochi_pool *pool, const pool_want *wan
 {
     lochi_lock_assert_held(&pool->lock);
     if (fit->bytes - want->bytes < want->bytes / PLACE_NEAR_PART && !pool->is_exact) return false;
-    if (want->bytes > POOL_NEST_MAX && lochi_pool_is_dear(pool)) return false;
+    if (want->bytes > POOL_ARENA_BLOCK_MAX && lochi_pool_is_dear(pool)) return false;
     return !lochi_pool_rests(pool) && lochi_pool_may_gain(pool, want, fit);
 }
 /* Finds the block that contains an address. The search starts at a block near it. */

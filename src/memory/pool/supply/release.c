@@ -26,7 +26,7 @@ static size_t release_count(const pool_handle *handle)
 size_t lochi_pool_count_idle(lochi_pool *pool, bool has_passed)
 {
     lochi_lock_assert_held(&pool->lock);
-    size_t bytes = pool->loose_bytes;
+    size_t bytes = pool->unmapped_handle_bytes;
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
         if (has_passed && lane->capture) continue;
         int bin = POOL_BINS - 1;
@@ -61,7 +61,7 @@ static bool release_goes_on(const pool_block *block)
 size_t lochi_pool_count_whole(lochi_pool *pool)
 {
     lochi_lock_assert_held(&pool->lock);
-    size_t bytes = pool->loose_bytes;
+    size_t bytes = pool->unmapped_handle_bytes;
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));) {
         if (lochi_pool_state(block) != POOL_FREE) continue;
         const uintptr_t start = block->start;
@@ -150,14 +150,14 @@ void lochi_pool_make_way(lochi_pool *pool, size_t bytes, pool_given *given)
     }
 }
 
-/* Destroys loose handles until `bytes` have gone or none is left. Returns the bytes that have gone. */
-static size_t release_loose(lochi_pool *pool, size_t bytes, pool_given *given)
+/* Destroys unmapped handles until `bytes` have gone or none is left. Returns the bytes that have gone. */
+static size_t release_unmapped(lochi_pool *pool, size_t bytes, pool_given *given)
 {
     size_t gone = 0;
-    while (pool->loose && gone < bytes && release_prepare(given)) {
-        gone += pool->loose->bytes;
-        if (given) given->parts[given->count++] = (pool_given_part){pool->loose->bytes, NULL};
-        lochi_pool_destroy_loose(pool, pool->loose);
+    while (pool->unmapped_handles && gone < bytes && release_prepare(given)) {
+        gone += pool->unmapped_handles->bytes;
+        if (given) given->parts[given->count++] = (pool_given_part){pool->unmapped_handles->bytes, NULL};
+        lochi_pool_destroy_handle(pool, pool->unmapped_handles);
     }
     return gone;
 }
@@ -166,7 +166,7 @@ size_t lochi_pool_give_back(lochi_pool *pool, size_t bytes, pool_given *given)
 {
     lochi_pool_assert_both(pool);
     if (pool->range) return 0; /* a range stays until the pool ends */
-    size_t gone = release_loose(pool, bytes, given);
+    size_t gone = release_unmapped(pool, bytes, given);
     for (pool_lane *lane = pool->lanes; lane && gone < bytes; lane = lane->next) {
         if (lane->capture) continue;
         pool_block *block;
@@ -221,7 +221,7 @@ typedef struct release_verdict {
     bool is_stuck;      /* it belongs to a capture, or an old address of it is still mapped */
     bool is_unfinished; /* streams may still use it */
     pool_block *first;  /* its free blocks, from this one on */
-    bool is_apart;      /* they are several, or nests or pieces */
+    bool is_apart;      /* they are several, or arenas or pieces */
     pool_lane *lane;    /* lane that may have all of them */
 } release_verdict;
 
@@ -239,7 +239,7 @@ static release_verdict release_judge(lochi_pool *pool, pool_handle *handle)
             return verdict;
         }
         verdict.is_kept |= block->is_piece && block->bytes > POOL_WHOLE_BIG;
-        verdict.is_apart |= block->is_piece || block->is_nest || block != verdict.first;
+        verdict.is_apart |= block->is_piece || block->is_arena || block != verdict.first;
         verdict.is_stuck |= block->lane->capture != 0;
         verdict.is_unfinished |= !lochi_pool_is_past(block, handle);
         if (!lochi_pool_has_passed(block->lane, lochi_pool_epoch(block))) verdict.lane = block->lane;
@@ -283,9 +283,9 @@ void lochi_pool_give_back_listed(lochi_pool *pool, size_t bytes, bool is_small, 
     *is_unfinished = false;
     size_t gone = 0;
     if (pool->range) return; /* a range stays until the pool ends */
-    while (pool->loose && gone < bytes) {
-        gone += pool->loose->bytes;
-        lochi_pool_destroy_loose(pool, pool->loose);
+    while (pool->unmapped_handles && gone < bytes) {
+        gone += pool->unmapped_handles->bytes;
+        lochi_pool_destroy_handle(pool, pool->unmapped_handles);
     }
     if (gone < bytes) gone += release_listed(pool, &pool->cap.handles, bytes - gone, is_small, is_unfinished);
     if (gone < bytes && !is_small) release_listed(pool, &pool->cap.kept, bytes - gone, false, is_unfinished);

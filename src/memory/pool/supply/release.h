@@ -35,8 +35,8 @@ size_t lochi_pool_count_idle(lochi_pool *pool, bool has_passed);
 /* Returns the bytes of handles that are unmapped or lie wholly under free memory, of whatever streams: those that can
  * be given back once all streams have passed. */
 size_t lochi_pool_count_whole(lochi_pool *pool);
-/* Gives loose handles and those listed as idle back to the device until `bytes` have gone or none is left. Merges the
- * free blocks on a handle first: they may be pieces, parts of nests, or blocks of several streams. Visits listed
+/* Gives unmapped handles and those listed as idle back to the device until `bytes` have gone or none is left. Merges
+ * the free blocks on a handle first: they may be pieces, parts of arenas, or blocks of several streams. Visits listed
  * handles only. `is_small`: leaves handles under pieces above 1 MiB. `*is_unfinished` tells whether streams may still
  * use a listed handle: it can go back when they have passed. */
 void lochi_pool_give_back_listed(lochi_pool *pool, size_t bytes, bool is_small, bool *is_unfinished);

@@ -128,8 +128,8 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
     lochi_pool_assert_both(pool);
     if (!pool->policy.is_virtual || pool->first) return LOCH_OK;
     if (!pool->span) LOCH_TRY_RETURN(reserve_addresses(pool));
-    if (!pool->bare) pool->bare = lochi_zalloc(sizeof *pool->bare);
-    if (!pool->bare || (!pool->chunks && !lochi_pool_open_cells(pool)) || !lochi_pool_stock_records(pool, 1))
+    if (!pool->unmapped_ranges) pool->unmapped_ranges = lochi_zalloc(sizeof *pool->unmapped_ranges);
+    if (!pool->unmapped_ranges || (!pool->chunks && !lochi_pool_open_cells(pool)) || !lochi_pool_stock_records(pool, 1))
         return LOCH_FAIL(HOST_MEMORY, "no host memory for the tables of a pool's addresses");
     const size_t pages = lochi_pool_count_pages(pool->span);
     lochi_pool_open_starts(pool, (_Atomic uint64_t *)(pool->pages + pages), pages);
@@ -141,7 +141,7 @@ loch_status lochi_pool_open_addresses(lochi_pool *pool)
     lochi_pool_set_bytes(all, pool->span);
     all->before = all->behind = NULL;
     pool->first = all;
-    lochi_pool_make_bare(pool, all);
+    lochi_pool_make_unmapped(pool, all);
     return LOCH_OK;
 }
 
@@ -158,7 +158,7 @@ void lochi_pool_widen_table(lochi_pool *pool)
 void lochi_pool_close_addresses(lochi_pool *pool)
 {
     lochi_pool_close_cells(pool);
-    lochi_free(pool->bare);
+    lochi_free(pool->unmapped_ranges);
     if (!pool->policy.is_virtual) return;
     if (pool->span) lochi_ranges_let((void *)pool->base, NULL); /* a mapping that was lost may still be there */
     lochi_unmap((void *)pool->pages, reserve_table_bytes(pool->span));

@@ -5,8 +5,8 @@
 
 #include "memory/pool/state/state.h"
 
-/* Reserves addresses; all of them are bare. Does nothing in a pool of raw segments, or if the pool has addresses. Goes
- * outside the pool's lock for the driver call. */
+/* Reserves addresses; all of them are unmapped. Does nothing in a pool of raw segments, or if the pool has addresses.
+ * Goes outside the pool's lock for the driver call. */
 loch_status lochi_pool_open_addresses(lochi_pool *pool);
 /* Asks the system for large pages under the table of pages if the pool has many blocks, for twice as many addresses as
  * it has memory. Called when memory was added. */

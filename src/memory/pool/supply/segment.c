@@ -132,7 +132,7 @@ loch_status lochi_pool_drop_segment(lochi_pool *pool, pool_handle *segment, pool
 {
     lochi_pool_assert_both(pool);
     lochi_pool_show(pool, segment->at, segment->bytes);
-    lochi_pool_hold(pool, block, &pool->underway.held);
+    lochi_pool_hold(pool, block, &pool->detached.held);
     if (!pool->options.source) {
         lochi_pool_go_outside(pool);
         const loch_status status = loch_raw_free(segment->raw);

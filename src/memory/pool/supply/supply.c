@@ -38,9 +38,9 @@ static loch_status supply_fill_gap(lochi_pool *pool, const pool_want *want, pool
         pool_block *rest;
         LOCH_TRY_RETURN(lochi_pool_create_some(pool, bytes, &handle));
         loch_status status = lochi_pool_cut_held(pool, gap, handle->bytes, &rest);
-        if (status == LOCH_OK) status = lochi_pool_map_loose(pool, handle, gap->start);
+        if (status == LOCH_OK) status = lochi_pool_map_handle(pool, handle, gap->start);
         if (status != LOCH_OK) {
-            lochi_pool_destroy_loose(pool, handle);
+            lochi_pool_destroy_handle(pool, handle);
             return status;
         }
         lochi_pool_fill(pool, handle, gap, want->lane);
@@ -60,7 +60,7 @@ static loch_status supply_move(lochi_pool *pool, const pool_want *want, const po
         if (source->block) {
             LOCH_TRY_RETURN(lochi_pool_move_free(pool, handle, source->block, handle->home, want->lane));
         } else {
-            LOCH_TRY_RETURN(lochi_pool_map_loose(pool, handle, handle->home->start));
+            LOCH_TRY_RETURN(lochi_pool_map_handle(pool, handle, handle->home->start));
             lochi_pool_fill(pool, handle, handle->home, want->lane);
         }
     }
@@ -92,8 +92,8 @@ static loch_status supply_hold_sources(lochi_pool *pool, pool_place *plan)
             pool_block *block = lochi_pool_find_near(source->block, handle->at);
             LOCH_TRY_RETURN(lochi_pool_hold_handle(pool, handle, block, &source->block));
         }
-        pool_block *bare = lochi_pool_find_near(plan->spot.hint, source->to);
-        LOCH_TRY_RETURN(lochi_pool_hold_bare(pool, bare, source->to, handle->bytes, &handle->home));
+        pool_block *unmapped = lochi_pool_find_near(plan->spot.hint, source->to);
+        LOCH_TRY_RETURN(lochi_pool_hold_unmapped(pool, unmapped, source->to, handle->bytes, &handle->home));
     }
     return LOCH_OK;
 }
@@ -104,7 +104,7 @@ static void supply_hold_spot(lochi_pool *pool, const pool_want *want, const pool
     const uintptr_t end = plan->spot.start + want->bytes;
     pool_block *block = lochi_pool_find_near(plan->spot.hint, plan->spot.start);
     for (; block && block->start < end; block = block->behind)
-        if (lochi_pool_state(block) == POOL_FREE) lochi_pool_hold(pool, block, &pool->underway.held);
+        if (lochi_pool_state(block) == POOL_FREE) lochi_pool_hold(pool, block, &pool->detached.held);
 }
 
 /* Holds everything that a plan is about, so that no other thread takes a part of it during the driver calls. Sets the
@@ -117,8 +117,8 @@ static loch_status supply_hold(lochi_pool *pool, const pool_want *want, pool_pla
         const pool_gap *gap = &plan->gaps[g];
         gaps[g] = NULL;
         if (gap->start == gap->end) continue;
-        pool_block *bare = lochi_pool_find_near(plan->spot.hint, gap->start);
-        LOCH_TRY_RETURN(lochi_pool_hold_bare(pool, bare, gap->start, gap->end - gap->start, &gaps[g]));
+        pool_block *unmapped = lochi_pool_find_near(plan->spot.hint, gap->start);
+        LOCH_TRY_RETURN(lochi_pool_hold_unmapped(pool, unmapped, gap->start, gap->end - gap->start, &gaps[g]));
     }
     if (plan->missing) supply_hold_spot(pool, want, plan);
     return LOCH_OK;
@@ -129,9 +129,9 @@ static loch_status supply_hold(lochi_pool *pool, const pool_want *want, pool_pla
 static bool supply_plan(lochi_pool *pool, const pool_want *want, pool_place *plan)
 {
     for (unsigned tries = 0; lochi_pool_plan_place(pool, want, tries < SUPPLY_TRIES, plan); tries++) {
-        if (!plan->faded_count) return true;
-        for (size_t i = 0; i < plan->faded_count; i++)
-            (void)lochi_pool_unmap_faded(pool, plan->faded[i]);
+        if (!plan->stale_count) return true;
+        for (size_t i = 0; i < plan->stale_count; i++)
+            (void)lochi_pool_unmap_stale(pool, plan->stale[i]);
         lochi_free(plan->sources);
     }
     return false;

@@ -98,7 +98,7 @@ static bool idle_is_small(const lochi_pool *pool)
 static bool idle_may_help(const lochi_pool *pool)
 {
     if (pool->cap.handles.first || (pool->cap.kept.first && !idle_is_small(pool)) || !pool->cap.is_listed) return true;
-    return pool->loose || pool->waiting || pool->has_shrunk || pool->dirty || pool->dirty_words;
+    return pool->unmapped_handles || pool->waiting || pool->has_shrunk || pool->dirty || pool->dirty_words;
 }
 
 /* Gives back memory above the cap whose streams have passed. Returns the bytes that stay above the cap. Tells whether
@@ -108,7 +108,7 @@ static size_t idle_give_back(lochi_pool *pool, bool *is_unfinished)
     *is_unfinished = false;
     lochi_pool_list_handles(pool);
     lochi_pool_collect(pool);
-    lochi_pool_drop_faded(pool, 0);
+    lochi_pool_drop_stale(pool, 0);
     lochi_pool_drop_shrunk(pool);
     const size_t excess = idle_count_excess(pool, 0);
     if (excess) lochi_pool_give_back_listed(pool, excess, idle_is_small(pool), is_unfinished);

@@ -42,9 +42,9 @@ static void process_thread_ends(uint32_t slot)
             lochi_pool_flush(pool, cache);
             lochi_pool_publish(pool, cache);
         }
-        if (atomic_load_explicit(&pool->stored_bytes, memory_order_relaxed)) { /* it may be the last but one */
+        if (atomic_load_explicit(&pool->transfer_bytes, memory_order_relaxed)) { /* it may be the last but one */
             lochi_pool_stop(pool);
-            lochi_pool_flush_stores(pool);
+            lochi_pool_flush_transfers(pool);
             lochi_pool_go(pool);
         }
         lochi_pool_look_at_idle(pool);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Growable blocks with more memory than they need: the excess is unmapped after their streams have passed, and kept
- * as loose handles. */
+ * as unmapped handles. */
 #include "memory/pool/trim/shrunk.h"
 #include "memory/pool/front/front.h"
 #include "memory/pool/heap/heap.h"
@@ -16,7 +16,7 @@ void lochi_pool_shrink(lochi_pool *pool, pool_block *block, size_t bytes)
         const size_t gone = handle->bytes;
         if (handle->at < block->start + bytes) return; /* the block needs a part of this handle */
         if (handle->handle) {
-            if (lochi_pool_unmap_loose(pool, handle) != LOCH_OK) return;
+            if (lochi_pool_unmap_handle(pool, handle) != LOCH_OK) return;
             handle->rest = POOL_AWAKE;
             handle->nap = NULL;
         } else { /* asleep, under a block that was freed meanwhile */

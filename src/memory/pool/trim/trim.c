@@ -13,7 +13,7 @@ static void trim_flush(lochi_pool *pool)
 {
     lochi_pool_stop_outside(pool);
     lochi_pool_flush_all(pool, lochi_pool_flush);
-    lochi_pool_flush_stores(pool);
+    lochi_pool_flush_transfers(pool);
     lochi_pool_go(pool);
 }
 
@@ -33,16 +33,16 @@ void lochi_pool_gather(lochi_pool *pool)
         lochi_pool_poll(pool, lane);
         lochi_pool_slab_trim(pool, lane);
     }
-    lochi_pool_drop_faded(pool, 0);
+    lochi_pool_drop_stale(pool, 0);
     lochi_pool_drop_shrunk(pool);
     if (pool->policy.is_whole) lochi_pool_join_pieces(pool, SIZE_MAX); /* after the slabs, which are pieces too */
-    if (!pool->is_of_graphs) lochi_pool_join_lanes(pool);              /* nests stay: no handle can go back */
+    if (!pool->is_of_graphs) lochi_pool_join_lanes(pool);              /* arenas stay: no handle can go back */
 }
 
 /* Tells whether streams may still use free memory, or a freed block waits for streams: then waiting can help. */
 static bool trim_is_unfinished(const lochi_pool *pool)
 {
-    if (pool->waiting || pool->fading.first || pool->has_shrunk) return true;
+    if (pool->waiting || pool->stale.first || pool->has_shrunk) return true;
     for (const pool_lane *lane = pool->lanes; lane; lane = lane->next)
         if (!lochi_pool_has_passed(lane, lane->freed)) return true;
     return false;
@@ -53,7 +53,7 @@ size_t lochi_pool_count_trim(lochi_pool *pool)
     lochi_pool_assert_both(pool);
     lochi_pool_gather(pool);
     if (pool->is_of_graphs) return lochi_pool_count_idle(pool, false);
-    const bool is_waiting = pool->waiting_bytes || pool->fading.first || pool->has_shrunk; /* may complete any handle */
+    const bool is_waiting = pool->waiting_bytes || pool->stale.first || pool->has_shrunk; /* may complete any handle */
     return is_waiting ? lochi_pool_count_spare(pool) : lochi_pool_count_whole(pool);
 }
 

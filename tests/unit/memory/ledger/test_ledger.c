@@ -18,9 +18,9 @@ static void wrong_addresses_have_codes_of_their_own(void **state)
     lochi_ledger *ledger = make_ledger();
     lochi_entry entry;
     CHECK_FAILS(lochi_ledger_take(ledger, at(BASE), 0, &entry), FOREIGN);
-    CHECK_OK(lochi_ledger_add_plain(ledger, at(BASE), 100, 0));
-    CHECK_OK(lochi_ledger_add_plain(ledger, at(BASE + 5 * TEST_GIB), 3 * TEST_GIB, 0));
-    CHECK_FAILS(lochi_ledger_add_plain(ledger, at(BASE), 100, 0), DRIVER);
+    CHECK_OK(lochi_ledger_add_simple(ledger, at(BASE), 100, 0));
+    CHECK_OK(lochi_ledger_add_simple(ledger, at(BASE + 5 * TEST_GIB), 3 * TEST_GIB, 0));
+    CHECK_FAILS(lochi_ledger_add_simple(ledger, at(BASE), 100, 0), DRIVER);
     CHECK_FAILS(lochi_ledger_take(ledger, at(BASE), 99, &entry), INVALID);
     CHECK_FAILS(lochi_ledger_take(ledger, at(BASE + 1), 0, &entry), INTERIOR);
     CHECK_FAILS(lochi_ledger_take(ledger, at(BASE + 99), 0, &entry), INTERIOR);
@@ -34,7 +34,7 @@ static void wrong_addresses_have_codes_of_their_own(void **state)
     CHECK_FAILS(lochi_ledger_find(ledger, at(BASE), &entry), DOUBLE_FREE);
     CHECK_FAILS(lochi_ledger_set_note(ledger, at(BASE), 1), DOUBLE_FREE);
     /* a freed address inside a new block is that block's business */
-    CHECK_OK(lochi_ledger_add_plain(ledger, at(BASE - 16), 64, 0));
+    CHECK_OK(lochi_ledger_add_simple(ledger, at(BASE - 16), 64, 0));
     CHECK_FAILS(lochi_ledger_take(ledger, at(BASE), 0, &entry), INTERIOR);
     assert_int_equal(read_stats(ledger, 0).frees, 1);
     lochi_ledger_destroy(ledger);
@@ -148,7 +148,7 @@ static void model_add(model *m, lochi_ledger *ledger, model_block *block, test_r
     if (m->has_slack && block->room > entry->requested && !test_random_below(random, 4))
         entry->allocated += test_random_below(random, block->room - entry->requested + 1);
     if (entry->allocated == entry->requested && test_random_below(random, 2)) {
-        CHECK_OK(lochi_ledger_add_plain(ledger, at(entry->address), entry->requested, entry->tag));
+        CHECK_OK(lochi_ledger_add_simple(ledger, at(entry->address), entry->requested, entry->tag));
     } else {
         CHECK_OK(lochi_ledger_add(ledger, entry, test_random_below(random, 2) ? &entry->id : NULL));
         if (entry->id) assert_int_equal(entry->id, ++m->last_id);
@@ -307,7 +307,7 @@ static void peaks_belong_to_segments(void **state)
     lochi_ledger *ledger = make_ledger();
     lochi_entry entry;
     for (uintptr_t i = 0; i < 10; i++)
-        CHECK_OK(lochi_ledger_add_plain(ledger, at(BASE + i * 64), 10, 0));
+        CHECK_OK(lochi_ledger_add_simple(ledger, at(BASE + i * 64), 10, 0));
     for (uintptr_t i = 0; i < 6; i++)
         CHECK_OK(lochi_ledger_take(ledger, at(BASE + i * 64), 0, &entry));
     loch_stats stats = read_stats(ledger, 0);
@@ -322,7 +322,7 @@ static void peaks_belong_to_segments(void **state)
     /* what was in use at its start counts, though it goes at once */
     for (uintptr_t i = 6; i < 10; i++)
         CHECK_OK(lochi_ledger_take(ledger, at(BASE + i * 64), 0, &entry));
-    CHECK_OK(lochi_ledger_add_plain(ledger, at(BASE), 7, 0));
+    CHECK_OK(lochi_ledger_add_simple(ledger, at(BASE), 7, 0));
     stats = read_stats(ledger, 0);
     assert_int_equal(stats.blocks, 1);
     assert_int_equal(stats.peak_blocks, 4);
@@ -347,7 +347,7 @@ static void marks_do_not_pile_up(void **state)
         const size_t held = 100;
         size_t caught = 0;
         for (size_t i = 0; i < 60000; i++) {
-            CHECK_OK(lochi_ledger_add_plain(ledger, at(BASE + i * steps[s]), 48, 0));
+            CHECK_OK(lochi_ledger_add_simple(ledger, at(BASE + i * steps[s]), 48, 0));
             if (i >= held) CHECK_OK(lochi_ledger_take(ledger, at(BASE + (i - held) * steps[s]), 48, &entry));
             if (i == 5000) CHECK_OK(loch_host_get_usage(&early));
             if (i > held && i % 1000 == 0) /* freed a moment ago */
@@ -371,7 +371,7 @@ static size_t run_short_of_memory(lochi_ledger *ledger)
     lochi_entry entry;
     for (uintptr_t i = 0; i < 400; i++) {
         const uintptr_t address = BASE + (i % 3 ? i * 48 : i * TEST_MIB);
-        const loch_status status = i % 5 ? lochi_ledger_add_plain(ledger, at(address), 40, (loch_tag)(i % 7 == 0))
+        const loch_status status = i % 5 ? lochi_ledger_add_simple(ledger, at(address), 40, (loch_tag)(i % 7 == 0))
                                          : lochi_ledger_add(ledger, &(lochi_entry){address, 40, 48, 0, 0, 0}, NULL);
         if (status != LOCH_OK) {
             assert_int_equal(status, LOCH_E_HOST_MEMORY);

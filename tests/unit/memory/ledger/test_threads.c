@@ -36,7 +36,7 @@ static void *member_run(void *argument)
     for (size_t i = 0; i < c->rounds; i++) {
         /* neighbours in a chunk belong to different threads */
         const uintptr_t address = BASE + (i * THREADS + self->number) * 64;
-        if (lochi_ledger_add_plain(c->ledger, at(address), BLOCK_BYTES, 0) != LOCH_OK) c->failures++;
+        if (lochi_ledger_add_simple(c->ledger, at(address), BLOCK_BYTES, 0) != LOCH_OK) c->failures++;
         member_take(c, atomic_exchange(&c->exchange[test_random_below(&random, EXCHANGE)], address));
     }
     atomic_fetch_sub(&c->running, 1);
@@ -104,7 +104,7 @@ static void *many_run(void *argument)
     const many_member *self = argument;
     lochi_entry entry;
     for (size_t i = 0; i < 20; i++) {
-        if (lochi_ledger_add_plain(self->all->ledger, at(self->address), 10, 0) != LOCH_OK) self->all->failures++;
+        if (lochi_ledger_add_simple(self->all->ledger, at(self->address), 10, 0) != LOCH_OK) self->all->failures++;
         if (i == 0) {
             pthread_barrier_wait(&self->all->barrier); /* all have a slot, or share one */
             pthread_barrier_wait(&self->all->barrier); /* the figures have been looked at */

@@ -31,7 +31,7 @@ static void worker_join(worker *w)
 
 /* --- what a thread keeps --- */
 
-/* One of each sort: from slabs, from nests, large. */
+/* One of each sort: from slabs, from arenas, large. */
 static void keep_some(worker *w)
 {
     static const size_t sizes[] = {100, 5000, 50000, 200000, 20 << 20};

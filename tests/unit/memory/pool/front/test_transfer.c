@@ -70,7 +70,7 @@ static void hand_over(rig *r, size_t count, size_t bytes, loch_stream *stream)
 
 static size_t stored(loch_allocator *pool)
 {
-    return atomic_load(&lochi_pool_of(pool)->stored_bytes);
+    return atomic_load(&lochi_pool_of(pool)->transfer_bytes);
 }
 
 /* Hands blocks over until batches of them lie in a store. */
@@ -233,15 +233,15 @@ static void stores_are_bounded_and_old_sizes_make_room(void **state)
         hand_over(r, 8 * MIB / bytes, bytes, NULL);
         hand_over(r, 8 * MIB / bytes, bytes, NULL);
         const size_t held = pool_info(r->pool).peak_reserved_bytes / 8;
-        assert_true(stored(r->pool) <= (held > POOL_STORE_MIN ? held : POOL_STORE_MIN) + POOL_BATCH_BYTES);
+        assert_true(stored(r->pool) <= (held > POOL_TRANSFER_MIN ? held : POOL_TRANSFER_MIN) + POOL_BATCH_BYTES);
         pool_expect_whole(r->pool);
     }
     /* After a few rounds the present size is in the store, whatever was there before. */
     for (int i = 0; i < 200; i++)
         hand_over(r, 40, 123456, NULL);
-    const pool_store *store = lochi_pool_of(r->pool)->lanes->store;
+    const pool_transfer *store = lochi_pool_of(r->pool)->lanes->store;
     size_t found = 0;
-    for (size_t i = 0; i < POOL_STORE_BATCHES; i++)
+    for (size_t i = 0; i < POOL_TRANSFER_BATCHES; i++)
         found += atomic_load(&store->batches[i].label) == (123456 + POOL_UNIT - 1) / POOL_UNIT * POOL_UNIT;
     assert_true(found > 0);
     rig_close(r);

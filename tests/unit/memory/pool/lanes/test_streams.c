@@ -160,7 +160,7 @@ static void a_pipeline_of_streams_needs_no_wait_of_the_host(void **state)
     pool_bench_close(&it);
 }
 
-/* What b takes of a's unfinished memory is in b's order then: the rest of the nest has not passed for c, though b has
+/* What b takes of a's unfinished memory is in b's order then: the rest of the arena has not passed for c, though b has
  * passed more epochs than a was in. */
 static void small_blocks_in_borrowed_memory_keep_the_order_of_the_lender(void **state)
 {

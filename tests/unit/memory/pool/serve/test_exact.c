@@ -354,7 +354,7 @@ static void wrappers_pass_the_address_on(void **state)
     loch_allocator *pool = pool_make(device, NULL), *wrappers[6] = {NULL}, *redzone, *direct, *forgetful;
     const loch_limit_options limit = {.size = sizeof limit, .hard_bytes = 64 << 20};
     const loch_logging_options logging = {.size = sizeof logging, .format = LOCH_LOGGING_HOOK};
-    const loch_allocator_ops bare = {.size = sizeof bare, .kind = "bare"};
+    const loch_allocator_ops unmapped = {.size = sizeof unmapped, .kind = "unmapped"};
     const loch_allocator_ops forgets = {
         .size = sizeof forgets, .kind = "forgetful", .alloc = forget_address, .free = pass_free};
     CHECK_OK(loch_limit_create(pool, NULL, &limit, &wrappers[0]));
@@ -363,7 +363,7 @@ static void wrappers_pass_the_address_on(void **state)
     CHECK_OK(loch_fault_create(pool, NULL, NULL, &wrappers[3]));
     CHECK_OK(loch_fault_set(wrappers[3], NULL));
     CHECK_OK(loch_locked_create(pool, NULL, &wrappers[4]));
-    CHECK_OK(loch_wrapper_create(pool, "bare", &bare, NULL, &wrappers[5]));
+    CHECK_OK(loch_wrapper_create(pool, "unmapped", &unmapped, NULL, &wrappers[5]));
     for (size_t w = 0; w < 6; w++)
         for (size_t i = 0; i < SIZES; i++) {
             void *block = pool_alloc(wrappers[w], sizes[i]);

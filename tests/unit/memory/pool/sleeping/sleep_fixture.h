@@ -99,7 +99,7 @@ __attribute__((unused)) static void bed_give(bed *b, size_t i)
     b->pieces[i].address = NULL;
 }
 
-/* Small ones, those of nests, large and growable ones, on two streams, with holes between them. */
+/* Small ones, those of arenas, large and growable ones, on two streams, with holes between them. */
 __attribute__((unused)) static void bed_fill(bed *b)
 {
     for (size_t i = 0; i < 12; i++)

@@ -479,7 +479,7 @@ static void test_forks(void **state)
         const pid_t child = fork();
         if (!child) {
             const lochi_pool *pool = lochi_pool_of(r.pool);
-            const bool is_whole = !pool->underway.filled && !pool->underway.held && !pool->underway.vacated &&
+            const bool is_whole = !pool->detached.filled && !pool->detached.held && !pool->detached.vacated &&
                                   !lochi_pool_check(lochi_pool_of(r.pool));
             _exit(is_whole ? 0 : 1);
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The fast path of the recorder: plain allocations and frees. It takes no lock and writes no cache line of another
  * thread. In a header, so that the dispatch inlines it. */
-#ifndef LOCHI_RECORDER_QUICK_H
-#define LOCHI_RECORDER_QUICK_H
+#ifndef LOCHI_RECORDER_FAST_H
+#define LOCHI_RECORDER_FAST_H
 
 #include "memory/recorder/record.h"
 #include "memory/recorder/write.h"
@@ -12,7 +12,7 @@ static inline recorder_thread *lochi_recorder_begin(void)
 {
     recorder_thread *thread = recorder_enter();
     if (LOCHI_LIKELY(thread != NULL) && LOCHI_UNLIKELY(lochi_recorder_all.source != RECORDER_COUNTER))
-        thread->begun = lochi_recorder_now_slowly();
+        thread->begun = lochi_recorder_now_slow();
     return thread;
 }
 
@@ -43,7 +43,7 @@ static inline void lochi_recorder_write_free(recorder_thread *thread, uint32_t r
 /* Records an allocation of `bytes` on the default stream, without tag or alignment, from the calling thread's cache.
  * The clock is read without waiting for earlier loads: blocks that come into the cache from other threads are followed
  * by recorder_now_after, or by lochi_recorder_await. */
-static inline void lochi_recorder_note_plain(uint32_t recorded, const void *address, size_t bytes)
+static inline void lochi_recorder_note_simple(uint32_t recorded, const void *address, size_t bytes)
 {
     recorder_thread *thread = recorder_enter();
     if (LOCHI_UNLIKELY(!thread)) return;

@@ -5,8 +5,8 @@
  * The thread sets `busy` in its first cache, crosses the light fence and reads the gate. A thread that closes the
  * gate crosses the heavy fence and waits until no cache is busy. So either the first thread sees the closed gate and
  * takes the slow path, or the second thread waits for it. tests/models/gate.pml is a model of this. */
-#ifndef LOCHI_POOL_QUICK_H
-#define LOCHI_POOL_QUICK_H
+#ifndef LOCHI_POOL_FAST_H
+#define LOCHI_POOL_FAST_H
 
 #include "base/fence.h"
 #include "base/sanitize.h"
@@ -73,48 +73,48 @@ static inline void lochi_pool_note_free(pool_cache *cache, size_t requested, siz
 
 /* --- blocks above slabs' sizes --- */
 
-static inline unsigned lochi_pool_quick_bin(size_t bytes)
+static inline unsigned lochi_pool_fast_bin(size_t bytes)
 {
     const uint32_t units = (uint32_t)(bytes >> POOL_UNIT_SHIFT);
-    return units < POOL_QUICK_DIRECT ? units : POOL_QUICK_DIRECT + (units * 0x9e3779b1u >> 26);
+    return units < POOL_LARGE_DIRECT ? units : POOL_LARGE_DIRECT + (units * 0x9e3779b1u >> 26);
 }
 
 /* Takes a cached block of exactly `bytes`; NULL for none. */
-static inline pool_block *lochi_pool_quick_pop(pool_cache *cache, size_t bytes)
+static inline pool_block *lochi_pool_fast_pop(pool_cache *cache, size_t bytes)
 {
-    if (bytes > POOL_QUICK_MAX) {
+    if (bytes > POOL_LARGE_MAX) {
         pool_block *last = cache->last;
         if (!last || last->bytes != bytes) return NULL;
         cache->last = NULL;
         atomic_store_explicit(&cache->last_bytes, 0, memory_order_relaxed);
         return last;
     }
-    pool_block **link = &cache->quick[lochi_pool_quick_bin(bytes)], *block;
-    for (unsigned looks = 0; (block = *link) && looks < POOL_QUICK_LOOKS; link = &block->list_next, looks++) {
+    pool_block **link = &cache->large[lochi_pool_fast_bin(bytes)], *block;
+    for (unsigned looks = 0; (block = *link) && looks < POOL_LARGE_LOOKS; link = &block->list_next, looks++) {
         if (LOCHI_UNLIKELY(block->bytes != bytes)) continue;
         *link = block->list_next;
-        cache->quick_bytes -= bytes;
+        cache->large_bytes -= bytes;
         return block;
     }
     return NULL;
 }
 
 /* Caches a freed block. Returns false if there is no room. */
-static inline bool lochi_pool_quick_push(const lochi_pool *pool, pool_cache *cache, pool_block *block)
+static inline bool lochi_pool_fast_push(const lochi_pool *pool, pool_cache *cache, pool_block *block)
 {
     const size_t bytes = block->bytes;
-    if (bytes > POOL_QUICK_MAX) {
+    if (bytes > POOL_LARGE_MAX) {
         if (cache->last || pool->is_capped) return false;
         cache->last = block;
         lochi_pool_fetch_neighbours(block); /* the next request of another size merges it */
         atomic_store_explicit(&cache->last_bytes, bytes, memory_order_relaxed);
         return true;
     }
-    if (LOCHI_UNLIKELY(cache->quick_bytes + bytes > POOL_QUICK_BYTES)) return false;
-    pool_block **bin = &cache->quick[lochi_pool_quick_bin(bytes)];
+    if (LOCHI_UNLIKELY(cache->large_bytes + bytes > POOL_LARGE_BYTES)) return false;
+    pool_block **bin = &cache->large[lochi_pool_fast_bin(bytes)];
     block->list_next = *bin;
     *bin = block;
-    cache->quick_bytes += bytes;
+    cache->large_bytes += bytes;
     return true;
 }
 
@@ -122,8 +122,8 @@ static inline bool lochi_pool_quick_push(const lochi_pool *pool, pool_cache *cac
 
 /* Takes a small block. `rounded` is `bytes`, rounded up to a multiple of the alignment. Sets `*is_peak` if the caller
  * has to call lochi_pool_raise_late. */
-static inline bool lochi_pool_quick_small(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
-                                          size_t rounded, bool *is_peak, void **out)
+static inline bool lochi_pool_fast_small(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
+                                         size_t rounded, bool *is_peak, void **out)
 {
     pool_stack *stack = &cache->stacks[lochi_pool_class(pool, rounded)];
     if (LOCHI_UNLIKELY(!stack->count)) return false;
@@ -135,10 +135,10 @@ static inline bool lochi_pool_quick_small(const lochi_pool *pool, pool_cache *fi
     return true;
 }
 
-static inline bool lochi_pool_quick_large(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
-                                          bool *is_peak, void **out)
+static inline bool lochi_pool_fast_large(const lochi_pool *pool, pool_cache *first, pool_cache *cache, size_t bytes,
+                                         bool *is_peak, void **out)
 {
-    pool_block *block = lochi_pool_quick_pop(cache, (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1));
+    pool_block *block = lochi_pool_fast_pop(cache, (bytes + POOL_UNIT - 1) & ~(POOL_UNIT - 1));
     if (!block) return false;
     lochi_pool_set_slack(block, block->bytes - bytes); /* less than a unit */
     lochi_pool_set_state(block, POOL_USED);
@@ -149,8 +149,7 @@ static inline bool lochi_pool_quick_large(const lochi_pool *pool, pool_cache *fi
 }
 
 /* Finds the thread's cache for a stream other than that of its first cache; NULL for none. */
-static inline pool_cache *lochi_pool_quick_cache_of(const lochi_pool *pool, pool_cache *cache,
-                                                    const loch_stream *stream)
+static inline pool_cache *lochi_pool_fast_cache_of(const lochi_pool *pool, pool_cache *cache, const loch_stream *stream)
 {
     if (pool->policy.is_at_once) /* one cache serves all streams */
         return stream->device == pool->device && !atomic_load_explicit(&stream->closed, memory_order_acquire) ? cache
@@ -160,28 +159,28 @@ static inline pool_cache *lochi_pool_quick_cache_of(const lochi_pool *pool, pool
     return cache;
 }
 
-/* Answers of lochi_pool_alloc_first. */
-typedef enum pool_first {
-    POOL_FIRST_EMPTY, /* the cache has no such block, or cannot be used: take the lock */
-    POOL_FIRST_OTHER, /* the cache serves another stream: the thread may have a further one */
-    POOL_FIRST_PEAK,  /* served; the caller has to call lochi_pool_raise_late */
-    POOL_FIRST_SERVED
-} pool_first;
+/* Answers of lochi_pool_alloc_here. */
+typedef enum pool_answer {
+    POOL_ANSWER_EMPTY, /* the cache has no such block, or cannot be used: take the lock */
+    POOL_ANSWER_OTHER, /* the cache serves another stream: the thread may have a further one */
+    POOL_ANSWER_PEAK,  /* served; the caller has to call lochi_pool_raise_late */
+    POOL_ANSWER_SERVED
+} pool_answer;
 
 /* Takes a block from the calling thread's first cache. Two copies of this code, for small and for larger blocks, need
  * fewer registers than one for both. */
-static inline __attribute__((always_inline)) pool_first
-lochi_pool_alloc_first(lochi_pool *pool, size_t bytes, const loch_stream *stream, bool is_small, void **out)
+static inline __attribute__((always_inline)) pool_answer
+lochi_pool_alloc_here(lochi_pool *pool, size_t bytes, const loch_stream *stream, bool is_small, void **out)
 {
     pool_cache *first = lochi_pool_enter(pool);
-    if (LOCHI_UNLIKELY(!first)) return POOL_FIRST_EMPTY;
+    if (LOCHI_UNLIKELY(!first)) return POOL_ANSWER_EMPTY;
     if (LOCHI_LIKELY(!stream)) stream = pool->default_stream;
-    pool_first result = POOL_FIRST_OTHER;
+    pool_answer result = POOL_ANSWER_OTHER;
     if (LOCHI_LIKELY(first->stream == stream)) {
         bool is_peak = false;
-        const bool is_served = is_small ? lochi_pool_quick_small(pool, first, first, bytes, bytes, &is_peak, out)
-                                        : lochi_pool_quick_large(pool, first, first, bytes, &is_peak, out);
-        result = LOCHI_UNLIKELY(is_peak) ? POOL_FIRST_PEAK : is_served ? POOL_FIRST_SERVED : POOL_FIRST_EMPTY;
+        const bool is_served = is_small ? lochi_pool_fast_small(pool, first, first, bytes, bytes, &is_peak, out)
+                                        : lochi_pool_fast_large(pool, first, first, bytes, &is_peak, out);
+        result = LOCHI_UNLIKELY(is_peak) ? POOL_ANSWER_PEAK : is_served ? POOL_ANSWER_SERVED : POOL_ANSWER_EMPTY;
     }
     lochi_pool_exit(first);
     return result;
@@ -190,8 +189,8 @@ lochi_pool_alloc_first(lochi_pool *pool, size_t bytes, const loch_stream *stream
 /* Takes a block from the calling thread's cache. Returns false if the call has to take the slow path. Only the bytes,
  * the stream and the alignment of the request are read; the alignment is a power of two or 0. Sets `*is_peak` if the
  * caller has to call lochi_pool_raise_late. */
-static inline __attribute__((always_inline)) bool
-lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request, bool *is_peak, void **out)
+static inline __attribute__((always_inline)) bool lochi_pool_alloc_fast(lochi_pool *pool, const loch_request *request,
+                                                                        bool *is_peak, void **out)
 {
     const size_t bytes = request->bytes;
     size_t rounded = bytes;
@@ -203,13 +202,13 @@ lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request, bool *is
     if (LOCHI_LIKELY(!stream)) stream = pool->default_stream;
     pool_cache *first = lochi_pool_enter(pool), *cache = first;
     if (LOCHI_UNLIKELY(!first)) return false;
-    if (LOCHI_UNLIKELY(cache->stream != stream)) cache = lochi_pool_quick_cache_of(pool, cache, stream);
+    if (LOCHI_UNLIKELY(cache->stream != stream)) cache = lochi_pool_fast_cache_of(pool, cache, stream);
     bool is_served = false;
     if (LOCHI_LIKELY(cache != NULL)) {
         if (LOCHI_LIKELY(bytes - 1 < POOL_SMALL_MAX))
-            is_served = lochi_pool_quick_small(pool, first, cache, bytes, rounded, is_peak, out);
+            is_served = lochi_pool_fast_small(pool, first, cache, bytes, rounded, is_peak, out);
         else if (bytes)
-            is_served = lochi_pool_quick_large(pool, first, cache, bytes, is_peak, out);
+            is_served = lochi_pool_fast_large(pool, first, cache, bytes, is_peak, out);
     }
     lochi_pool_exit(first);
     return is_served;
@@ -218,27 +217,27 @@ lochi_pool_alloc_quickly(lochi_pool *pool, const loch_request *request, bool *is
 /* --- freeing --- */
 
 /* Tells whether a word is live and has no flag besides: no tag, no further streams. */
-static inline bool lochi_pool_is_plain(uint32_t word)
+static inline bool lochi_pool_is_simple(uint32_t word)
 {
     return word >> POOL_WORD_TAG_SHIFT == POOL_WORD_LIVE >> POOL_WORD_TAG_SHIFT;
 }
 
-static inline pool_cache *lochi_pool_quick_cache(pool_cache *cache, const pool_lane *lane)
+static inline pool_cache *lochi_pool_fast_cache(pool_cache *cache, const pool_lane *lane)
 {
     while (LOCHI_UNLIKELY(cache && cache->lane != lane))
         cache = cache->next;
     return cache;
 }
 
-static inline bool lochi_pool_quick_free_small(const lochi_pool *pool, pool_cache *first, pool_slab *slab,
-                                               uintptr_t address)
+static inline bool lochi_pool_fast_free_small(const lochi_pool *pool, pool_cache *first, pool_slab *slab,
+                                              uintptr_t address)
 {
     pool_word *word = lochi_pool_slab_word(slab, address);
     if (LOCHI_UNLIKELY(!word)) return false;
-    pool_cache *cache = lochi_pool_quick_cache(first, slab->lane);
+    pool_cache *cache = lochi_pool_fast_cache(first, slab->lane);
     if (LOCHI_UNLIKELY(!cache)) return false;
     const uint32_t live = atomic_load_explicit(word, memory_order_relaxed);
-    if (LOCHI_UNLIKELY(!lochi_pool_is_plain(live))) return false;
+    if (LOCHI_UNLIKELY(!lochi_pool_is_simple(live))) return false;
     pool_stack *stack = &cache->stacks[slab->class];
     const uint32_t count = stack->count;
     if (LOCHI_UNLIKELY(count == stack->capacity)) return false;
@@ -250,14 +249,14 @@ static inline bool lochi_pool_quick_free_small(const lochi_pool *pool, pool_cach
     return true;
 }
 
-static inline __attribute__((always_inline)) bool lochi_pool_quick_free_large(const lochi_pool *pool, pool_cache *first,
-                                                                              pool_block *block, uintptr_t address)
+static inline __attribute__((always_inline)) bool lochi_pool_fast_free_large(const lochi_pool *pool, pool_cache *first,
+                                                                             pool_block *block, uintptr_t address)
 {
-    pool_cache *cache = lochi_pool_quick_cache(first, block->lane);
+    pool_cache *cache = lochi_pool_fast_cache(first, block->lane);
     if (LOCHI_UNLIKELY(!cache || lochi_pool_state(block) != POOL_USED || block->start != address)) return false;
     const size_t requested = lochi_pool_requested(block);
     lochi_pool_set_state(block, POOL_CACHED);
-    if (!lochi_pool_quick_push(pool, cache, block)) {
+    if (!lochi_pool_fast_push(pool, cache, block)) {
         lochi_pool_set_state(block, POOL_USED);
         return false;
     }
@@ -269,7 +268,7 @@ static inline __attribute__((always_inline)) bool lochi_pool_quick_free_large(co
 
 /* Returns the entry of the table of pages for an address; 0 for an address outside of the reservation. Raw segments
  * have no such table: their frees take the slow path. */
-static inline uintptr_t lochi_pool_quick_page(const lochi_pool *pool, uintptr_t address)
+static inline uintptr_t lochi_pool_fast_page(const lochi_pool *pool, uintptr_t address)
 {
     const size_t offset = address - pool->base;
     if (LOCHI_UNLIKELY(offset >= pool->span)) return 0;
@@ -285,14 +284,14 @@ static inline __attribute__((always_inline)) bool lochi_pool_free_here(lochi_poo
     pool_cache *first = lochi_pool_enter(pool);
     if (LOCHI_UNLIKELY(!first)) return false;
     const uintptr_t address = (uintptr_t)pointer;
-    const uintptr_t page = lochi_pool_quick_page(pool, address);
+    const uintptr_t page = lochi_pool_fast_page(pool, address);
     bool is_freed = false;
     if (page & POOL_IS_SLAB) {
-        is_freed = lochi_pool_quick_free_small(pool, first, (pool_slab *)(page - POOL_IS_SLAB), address);
+        is_freed = lochi_pool_fast_free_small(pool, first, (pool_slab *)(page - POOL_IS_SLAB), address);
     } else if (LOCHI_LIKELY(page && !(page & POOL_IS_FREED))) {
         /* The processor predicts the branches up to here, so a lead gives the record while the page is still read. */
         pool_block *lead = LOCHI_UNLIKELY(pool->leads) ? lochi_pool_find_lead(pool, address - pool->base) : NULL;
-        is_freed = lochi_pool_quick_free_large(pool, first, lead ? lead : lochi_pool_page_block(page), address);
+        is_freed = lochi_pool_fast_free_large(pool, first, lead ? lead : lochi_pool_page_block(page), address);
     }
     if (recorded && thread && is_freed) lochi_recorder_write_free(thread, recorded, address);
     lochi_pool_exit(first);
@@ -301,7 +300,7 @@ static inline __attribute__((always_inline)) bool lochi_pool_free_here(lochi_poo
 
 /* Frees a block into the calling thread's cache. Returns false if the call has to take the slow path; nothing has
  * happened then. */
-static inline bool lochi_pool_free_quickly(lochi_pool *pool, void *pointer)
+static inline bool lochi_pool_free_fast(lochi_pool *pool, void *pointer)
 {
     return lochi_pool_free_here(pool, pointer, NULL, 0);
 }
