@@ -145,7 +145,7 @@ static void one_thread_has_no_store(void **state)
         for (size_t i = 0; i < MANY; i++)
             CHECK_OK(loch_free(pool, blocks[i]));
     }
-    assert_null(lochi_pool_of(pool)->lanes->store);
+    assert_null(lochi_pool_of(pool)->lanes->transfer);
     assert_int_equal(stored(pool), 0);
     pool_end(pool, device);
 }
@@ -239,10 +239,10 @@ static void stores_are_bounded_and_old_sizes_make_room(void **state)
     /* After a few rounds the present size is in the store, whatever was there before. */
     for (int i = 0; i < 200; i++)
         hand_over(r, 40, 123456, NULL);
-    const pool_transfer *store = lochi_pool_of(r->pool)->lanes->store;
+    const pool_transfer *transfer = lochi_pool_of(r->pool)->lanes->transfer;
     size_t found = 0;
     for (size_t i = 0; i < POOL_TRANSFER_BATCHES; i++)
-        found += atomic_load(&store->batches[i].label) == (123456 + POOL_UNIT - 1) / POOL_UNIT * POOL_UNIT;
+        found += atomic_load(&transfer->batches[i].state) == (123456 + POOL_UNIT - 1) / POOL_UNIT * POOL_UNIT;
     assert_true(found > 0);
     rig_close(r);
 }
