@@ -20,15 +20,15 @@ typedef enum loch_share {
 
 /** Whether a network card can access a handle. */
 typedef enum loch_rdma {
-    LOCH_RDMA_OFF, /**< no access */
-    LOCH_RDMA_ON   /**< access; E_UNSUPPORTED if the device has no LOCH_CAN_RDMA */
+    LOCH_RDMA_OFF, /**< not needed. Handles of a device with LOCH_CAN_RDMA have access in any case */
+    LOCH_RDMA_ON   /**< needed: E_UNSUPPORTED if the device has no LOCH_CAN_RDMA */
 } loch_rdma;
 
 /** Options of loch_handle_create. Zero means default; a NULL pointer means all defaults. */
 typedef struct loch_handle_options {
     size_t size;    /**< sizeof(loch_handle_options) */
     uint32_t share; /**< set of loch_share; fixed at creation */
-    loch_rdma rdma; /**< whether a network card can access the handle */
+    loch_rdma rdma; /**< whether a network card has to access the handle */
 } loch_handle_options;
 
 LOCH_END_DECLS

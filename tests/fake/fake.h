@@ -115,7 +115,7 @@ typedef struct fake_switches {
     size_t total_bytes, granule_bytes, context_bytes, pitch_max;
     int devices, version, compute; /* compute: 80 for 8.0 */
     int pinning, registering;      /* codes of all such calls; 0: they work */
-    int rdma;                      /* -1: the device has none; a code: creation fails with it; 0: works */
+    int rdma;                      /* -1: the device has none; a code: opening fails with it; 0: works */
     int unmapping;                 /* code of every cuMemUnmap */
     unsigned late_us;
     bool is_immediate, is_integrated, has_alias, has_virtual, has_fabric, has_descriptors, has_peers, has_managed,
@@ -295,7 +295,8 @@ typedef struct fake_physical {
     int device, descriptor;
     uint64_t offset, inode;
     size_t maps;
-    bool is_foreign; /* of another process: not counted here */
+    bool is_foreign;   /* of another process: not counted here */
+    bool is_for_cards; /* network cards may access it */
 } fake_physical;
 
 /* A range of addresses. */

@@ -389,8 +389,7 @@ cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_allocation *allo
         return LOCHI_CUDA_ERROR_INVALID_VALUE;
     if (device < 0 || device >= fake.switches.devices) return FAKE_INVALID_DEVICE;
     if (types & ~known) return LOCHI_CUDA_ERROR_NOT_PERMITTED;
-    if (allocation->allocFlags.gpuDirectRDMACapable && fake.switches.rdma)
-        return fake.switches.rdma < 0 ? LOCHI_CUDA_ERROR_NOT_SUPPORTED : (cu_result)fake.switches.rdma;
+    if (allocation->allocFlags.gpuDirectRDMACapable && fake.switches.rdma < 0) return LOCHI_CUDA_ERROR_NOT_SUPPORTED;
     fake_take();
     cu_result result = fake_take_bytes(device, bytes);
     if (result != LOCHI_CUDA_SUCCESS) return fake_drop(result);
@@ -401,6 +400,7 @@ cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_allocation *allo
         fake.used[device] -= bytes;
         return fake_drop(LOCHI_CUDA_ERROR_OUT_OF_MEMORY);
     }
+    physical->is_for_cards = allocation->allocFlags.gpuDirectRDMACapable;
     *handle = (fake_handle){.next = fake.handles, .physical = physical, .types = types};
     fake.handles = handle;
     *memory = (uintptr_t)handle;
@@ -483,6 +483,11 @@ cu_result cuMemSetAccess(cu_address address, size_t bytes, const cu_access *acce
         if (accesses[i].location.type != LOCHI_CU_MEM_LOCATION_TYPE_DEVICE || accesses[i].location.id < 0 ||
             accesses[i].location.id >= fake.switches.devices)
             return fake_drop(LOCHI_CUDA_ERROR_INVALID_VALUE);
+    for (size_t at = 0; at < bytes && fake.switches.rdma > 0;) {
+        const fake_range *map = fake_ranges_find(&fake.maps, start + at);
+        if (map->physical->is_for_cards) return fake_drop((cu_result)fake.switches.rdma);
+        at += map->bytes;
+    }
     for (size_t at = 0; at < bytes;) {
         fake_range *map = fake_ranges_find(&fake.maps, start + at);
         at += map->bytes;

@@ -102,7 +102,9 @@ static uint32_t cuda_virtual_capabilities(const lochi_cuda_device *device)
 {
     uint32_t set = LOCH_CAN_VIRTUAL | LOCH_CAN_ALIAS;
     const bool can_share = lochi_cuda.cuMemExportToShareableHandle && lochi_cuda.cuMemImportFromShareableHandle;
-    if (cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)) set |= LOCH_CAN_RDMA;
+    if (cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) &&
+        lochi_cuda_try_rdma(device))
+        set |= LOCH_CAN_RDMA;
     if (can_share && cuda_attribute(device, LOCHI_CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
         set |= LOCH_CAN_SHARE_FD;
     if (can_share && cuda_can_share_fabric(device)) set |= LOCH_CAN_SHARE_FABRIC;

@@ -155,11 +155,10 @@ static loch_status cuda_describe_options(const lochi_cuda_device *device, const 
             return LOCH_FAIL(UNSUPPORTED, "cuda:%d cannot share memory by fabric handle", device->index);
         allocation->requestedHandleTypes |= LOCHI_CU_MEM_HANDLE_TYPE_FABRIC;
     }
-    if (options->rdma == LOCH_RDMA_ON) {
-        if (!(device->capabilities & LOCH_CAN_RDMA))
-            return LOCH_FAIL(UNSUPPORTED, "cuda:%d cannot open mapped memory to network cards", device->index);
-        allocation->allocFlags.gpuDirectRDMACapable = 1;
-    }
+    const bool can_rdma = device->capabilities & LOCH_CAN_RDMA;
+    if (options->rdma == LOCH_RDMA_ON && !can_rdma)
+        return LOCH_FAIL(UNSUPPORTED, "cuda:%d cannot open mapped memory to network cards", device->index);
+    allocation->allocFlags.gpuDirectRDMACapable = can_rdma; /* costs nothing, and libraries register any memory */
     return LOCH_OK;
 }
 
@@ -273,6 +272,39 @@ static cu_result cuda_map_open(cu_address address, size_t bytes, cu_memory memor
     result = lochi_cuda.cuMemSetAccess(address, bytes, accesses, count);
     if (result != LOCHI_CUDA_SUCCESS) lochi_cuda.cuMemUnmap(address, bytes);
     return result;
+}
+
+/* Creates, maps, opens and gives back a granule that network cards could access. In the frame of the caller. */
+static cu_result cuda_map_for_cards(const lochi_cuda_device *device)
+{
+    const size_t bytes = device->granule_bytes;
+    const cu_access access = {.location = {LOCHI_CU_MEM_LOCATION_TYPE_DEVICE, device->index},
+                              .flags = LOCHI_CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    cu_allocation allocation = lochi_cuda_describe(device);
+    allocation.allocFlags.gpuDirectRDMACapable = 1;
+    cu_address address = 0;
+    cu_memory memory = 0;
+    cu_result result = lochi_cuda.cuMemAddressReserve(&address, bytes, 0, 0, 0);
+    if (result != LOCHI_CUDA_SUCCESS) return result;
+    result = lochi_cuda.cuMemCreate(&memory, bytes, &allocation, 0);
+    if (result == LOCHI_CUDA_SUCCESS) {
+        const char *call;
+        result = cuda_map_open(address, bytes, memory, &access, 1, &call);
+        if (result == LOCHI_CUDA_SUCCESS) lochi_cuda.cuMemUnmap(address, bytes);
+        lochi_cuda.cuMemRelease(memory);
+    }
+    lochi_cuda.cuMemAddressFree(address, bytes);
+    return result;
+}
+
+bool lochi_cuda_try_rdma(const lochi_cuda_device *device)
+{
+    lochi_cuda_frame frame;
+    cu_result result = lochi_cuda_enter(device, LOCHI_CUDA_RELAXED, &frame);
+    if (result != LOCHI_CUDA_SUCCESS) return false;
+    result = cuda_map_for_cards(device);
+    lochi_cuda_leave(&frame);
+    return result == LOCHI_CUDA_SUCCESS || result == LOCHI_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 loch_status lochi_cuda_map(void *self, void *address, size_t bytes, loch_driver_handle handle, void *const *peers,

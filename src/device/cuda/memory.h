@@ -9,6 +9,10 @@
 /* Returns the driver's description of a handle of the device's memory. */
 cu_allocation lochi_cuda_describe(const lochi_cuda_device *device);
 
+/* Tells whether a mapping that network cards can access works. Under WSL 2 the device says so, and opening one fails. A
+ * full device tells nothing: it counts as one where it works. */
+bool lochi_cuda_try_rdma(const lochi_cuda_device *device);
+
 /* Slots of the driver. */
 loch_status lochi_cuda_raw_alloc(void *self, size_t bytes, size_t alignment, void **out);
 loch_status lochi_cuda_raw_free(void *self, void *address, size_t bytes);
