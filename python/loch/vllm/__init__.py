@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Loch as a sleep-mode backend of vLLM.
+"""Loch as the memory of vLLM, and as its sleep-mode backend.
 
-    vllm serve MODEL --enable-sleep-mode --sleep-mode-backend loch
+    LOCH_VLLM=1 vllm serve MODEL --enable-sleep-mode                     # vLLM 0.20 and later
+    vllm serve MODEL --enable-sleep-mode --sleep-mode-backend loch       # vLLM 0.33 and later
 
 vLLM loads register() through the entry point "vllm.general_plugins" in each of its processes. It makes the backend
 known, and enables Loch in workers that were told to use it. Other runs of vLLM are left alone.
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -113,15 +116,25 @@ class LochAllocator:
     close = release_pools
 
 
-def _install() -> None:
-    """Enables Loch in a worker, and makes vLLM allocate from it."""
-    import vllm.device_allocator.cumem as cumem
-
-    cumem.CuMemAllocator.instance = LochAllocator.get_instance()
+def _is_asked() -> bool:
+    """Tells whether LOCH_VLLM asks for Loch in every engine that starts here."""
+    word = os.environ.get("LOCH_VLLM", "")
+    if word.lower() not in ("", "0", "off", "1", "on"):
+        raise ValueError(f"LOCH_VLLM is {word!r}: it is 1 or on, for Loch in every engine of vLLM, or 0 or off")
+    return word.lower() in ("1", "on")
 
 
 def _is_chosen(config: Any) -> bool:
-    return getattr(getattr(config, "model_config", None), "sleep_mode_backend", None) == _NAME
+    return _is_asked() or getattr(config.model_config, "sleep_mode_backend", None) == _NAME
+
+
+def _install(config: Any) -> None:
+    """Enables Loch in a worker, and makes vLLM allocate from it. Versions without backends sleep by this object alone."""
+    from vllm.device_allocator.cumem import CuMemAllocator
+
+    CuMemAllocator.instance = LochAllocator.get_instance()
+    if getattr(config.model_config, "sleep_mode_backend", None) == "cumem":  # what vLLM chooses where nobody did
+        config.model_config.sleep_mode_backend = _NAME
 
 
 def _wrap_worker() -> None:
@@ -135,17 +148,40 @@ def _wrap_worker() -> None:
     @functools.wraps(original)
     def init_device(self: Any, *arguments: Any, **keywords: Any) -> Any:
         if _is_chosen(self.vllm_config):
-            _install()
+            _install(self.vllm_config)
         return original(self, *arguments, **keywords)
 
     init_device.is_loch = True  # type: ignore[attr-defined]
     WorkerWrapperBase.init_device = init_device
 
 
-def register() -> None:
-    """Makes the backend "loch" known to vLLM. May be called several times."""
-    from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
-
+def _register_backend() -> None:
+    try:
+        from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
+    except ModuleNotFoundError:  # vLLM before 0.25: sleep is CuMemAllocator's
+        return
     if _NAME not in SleepModeBackendFactory._registry:
         SleepModeBackendFactory.register_backend(_NAME, "loch.vllm.backend", "LochBackend")
-    _wrap_worker()
+
+
+def register() -> None:
+    """Makes the backend "loch" known to vLLM. May be called several times.
+
+    Where vLLM has other doors than these, LOCH_VLLM=1 raises a RuntimeError, and other runs get a warning.
+    """
+    is_asked = _is_asked()
+    try:
+        if not importlib.util.find_spec("vllm.device_allocator.cumem"):  # found, not imported: it opens CUDA's runtime
+            raise ModuleNotFoundError("there is no vllm.device_allocator.cumem")
+        _register_backend()
+        _wrap_worker()
+    except (ImportError, AttributeError) as error:
+        import vllm
+
+        text = (
+            f"Loch does not fit vLLM {getattr(vllm, '__version__', 'of this environment')}: {error}. "
+            "It was checked with 0.20 to 0.33 (docs/vllm-sglang.md); loch.torch.enable() works with any version"
+        )
+        if is_asked:
+            raise RuntimeError(text) from error
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
