@@ -68,7 +68,11 @@ typedef enum loch_allocation_flag {
     LOCH_ALLOC_ZEROED = 1 << 2, /**< contents are zero, ordered on the stream of the request */
     /** For buffers and tensors only: the pool may move the block while it is not pinned (moving.h); E_INVALID for an
      *  allocation that returns an address. */
-    LOCH_ALLOC_MOVABLE = 1 << 3
+    LOCH_ALLOC_MOVABLE = 1 << 3,
+    /** The block is the whole of one handle, so the driver reports one mapping for it: what libraries that register
+     *  memory for network cards or other processes look at. Its memory is rounded up to granules. Freed memory serves
+     *  such blocks of the same size, or goes back. E_UNSUPPORTED: the allocator is not a pool of virtual memory. */
+    LOCH_ALLOC_ONE_HANDLE = 1 << 4
 } loch_allocation_flag;
 
 /** A request for one block. Zero means default. */

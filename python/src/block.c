@@ -35,12 +35,12 @@ static lochpy_block *block_of(PyObject *self)
 static int block_read_request(PyObject *arguments, PyObject *keywords, loch_allocator *allocator, loch_request *out,
                               lochpy_stream_use *use)
 {
-    static char *names[] = {"bytes", "stream", "alignment", "tag", "zeroed", "timeout", NULL};
+    static char *names[] = {"bytes", "stream", "alignment", "tag", "zeroed", "timeout", "one_handle", NULL};
     PyObject *bytes, *stream = NULL, *alignment = NULL, *tag = NULL, *timeout = NULL;
-    int is_zeroed = 0;
+    int is_zeroed = 0, is_one = 0;
     *use = (lochpy_stream_use){NULL, NULL};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$OOOpO:alloc", names, &bytes, &stream, &alignment, &tag,
-                                     &is_zeroed, &timeout))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$OOOpOp:alloc", names, &bytes, &stream, &alignment, &tag,
+                                     &is_zeroed, &timeout, &is_one))
         return -1;
     if (Py_IsNone(bytes)) {
         PyErr_SetString(PyExc_TypeError, "a number of bytes is needed, not None");
@@ -51,7 +51,7 @@ static int block_read_request(PyObject *arguments, PyObject *keywords, loch_allo
         lochpy_read_stream(stream, loch_allocator_get_device(allocator), use) != 0)
         return -1;
     out->stream = use->stream;
-    out->flags = is_zeroed ? LOCH_ALLOC_ZEROED : 0;
+    out->flags = (is_zeroed ? LOCH_ALLOC_ZEROED : 0) | (is_one ? LOCH_ALLOC_ONE_HANDLE : 0);
     return 0;
 }
 
@@ -355,9 +355,10 @@ static PyObject *session_ended(PyObject *self, void *unused)
 }
 
 static PyMethodDef session_methods[] = {
-    LOCHPY_KEYWORDS("alloc", session_alloc,
-                    "alloc($self, /, bytes, *, stream=None, alignment=None, tag=None, zeroed=False, "
-                    "timeout=None)\n--\n\nAllocates a block that is freed at the end of the session."),
+    LOCHPY_KEYWORDS(
+        "alloc", session_alloc,
+        "alloc($self, /, bytes, *, stream=None, alignment=None, tag=None, zeroed=False, "
+        "timeout=None, one_handle=False)\n--\n\nAllocates a block that is freed at the end of the session."),
     LOCHPY_NONE("stats", session_stats, "stats($self, /)\n--\n\nBlocks, bytes and most bytes of the session."),
     LOCHPY_KEYWORDS("end", session_end,
                     "end($self, /, stream=None)\n--\n\nEnds the session and frees its blocks. Returns their bytes."),

@@ -562,7 +562,7 @@ static PyMethodDef pool_methods[] = {
                     "stream=None, headroom=None)\n--\n\nA pool inside this pool, with a limit of its own."),
     LOCHPY_KEYWORDS("alloc", pool_alloc,
                     "alloc($self, /, bytes, *, stream=None, alignment=None, tag=None, zeroed=False, "
-                    "timeout=None)\n--\n\nAllocates a block of bytes: a Block."),
+                    "timeout=None, one_handle=False)\n--\n\nAllocates a block of bytes: a Block."),
     LOCHPY_KEYWORDS("free", pool_free, "free($self, /, address, *, stream=None)\n--\n\nFrees a block by its address."),
     LOCHPY_KEYWORDS("session", pool_session,
                     "session($self, /, name=None)\n--\n\nBegins a session: its blocks are freed together."),

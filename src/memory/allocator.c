@@ -27,7 +27,7 @@
 #include <string.h>
 
 #define ALLOCATOR_ZERO_SHORT 256 /* bytes that are zeroed without a call */
-#define ALLOCATOR_FLAGS (LOCH_ALLOC_NO_RETRY | LOCH_ALLOC_LOGGED | LOCH_ALLOC_ZEROED)
+#define ALLOCATOR_FLAGS (LOCH_ALLOC_NO_RETRY | LOCH_ALLOC_LOGGED | LOCH_ALLOC_ZEROED | LOCH_ALLOC_ONE_HANDLE)
 
 /* Returns the pool of an allocator for the fast paths; NULL if it has none or is recorded. Relaxed: a call that misses
  * the start of a recording is not recorded. */
@@ -59,13 +59,19 @@ static bool allocator_can_round(const loch_request *request)
            lochi_request_round(request) < LOCHI_ALLOCATOR_BYTES_MAX;
 }
 
-/* Checks a request for a growable block. */
-static LOCHI_RARE loch_status allocator_check_growable(const loch_allocator *allocator, const loch_request *request)
+/* Completes and checks a request for a growable block. One on one handle is a growable block that is as large as it can
+ * get. */
+static LOCHI_RARE loch_status allocator_read_growable(const loch_allocator *allocator, loch_request *request)
 {
     const lochi_pool *pool = lochi_pool_of(allocator);
+    const bool is_one = request->flags & LOCH_ALLOC_ONE_HANDLE;
     if (!pool || !pool->policy.is_virtual)
-        return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" has no growable blocks: it is not a pool of virtual memory",
-                         allocator->name);
+        return LOCH_FAIL(UNSUPPORTED, "allocator \"%s\" has no %s: it is not a pool of virtual memory", allocator->name,
+                         is_one ? "blocks on handles of their own" : "growable blocks");
+    if (is_one && request->max_bytes > request->bytes)
+        return LOCH_FAIL(INVALID, "a block on one handle cannot grow: %s of at most %s", LOCHI_SIZE(request->bytes),
+                         LOCHI_SIZE(request->max_bytes));
+    if (is_one) request->max_bytes = lochi_request_round(request);
     if (request->bytes > request->max_bytes)
         return LOCH_FAIL(OUT_OF_RANGE, "%s are more than the %s to be reserved", LOCHI_SIZE(request->bytes),
                          LOCHI_SIZE(request->max_bytes));
@@ -110,7 +116,7 @@ static loch_status allocator_read_request(const loch_allocator *allocator, const
         (out->round_bytes > 1 && !allocator_can_round(out)))
         return LOCH_FAIL(OVERFLOW, "a block of %s with an alignment of %s does not fit the address space",
                          LOCHI_SIZE(out->bytes), LOCHI_SIZE(out->alignment));
-    if (out->max_bytes) LOCH_TRY_RETURN(allocator_check_growable(allocator, out));
+    if (out->max_bytes || out->flags & LOCH_ALLOC_ONE_HANDLE) LOCH_TRY_RETURN(allocator_read_growable(allocator, out));
     if (out->address) LOCH_TRY_RETURN(allocator_check_address(allocator, out));
     if (!out->stream)
         out->stream = &allocator->device->default_stream;

@@ -65,8 +65,8 @@ static bool realloc_grow(loch_allocator *allocator, const loch_block *block, boo
     if (may_stay) *status = lochi_grow(allocator, block->address, wanted->bytes, &wanted->max_bytes);
     if (may_stay && *status != LOCH_E_OUT_OF_RANGE && *status != LOCH_E_UNSUPPORTED) return true;
     lochi_error_restore(&saved);
-    wanted->max_bytes = growth.max_bytes;
-    if (wanted->bytes > growth.max_bytes)
+    wanted->max_bytes = growth.flags & LOCH_ALLOC_ONE_HANDLE ? 0 : growth.max_bytes;
+    if (wanted->bytes > growth.max_bytes && wanted->max_bytes)
         wanted->max_bytes = wanted->bytes > 2 * growth.max_bytes ? wanted->bytes : 2 * growth.max_bytes;
     wanted->timeout_ns = growth.timeout_ns;
     wanted->flags |= growth.flags;

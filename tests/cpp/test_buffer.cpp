@@ -48,6 +48,9 @@ TEST(buffers_are_filled_copied_sliced_and_wrapped)
         loch::unique_buffer unique(64, loch::place().zeroed());
         EXPECT(static_cast<const char *>(unique.address())[63] == 0);
         unique.fill<std::uint32_t>(0x01020304u);
+        const loch::place whole = loch::place(loch::pool(device, "whole")).one_handle(); /* from a pool of its own */
+        EXPECT(loch::unique_buffer(100, whole).bytes() == 100);
+        EXPECT_THROWS(LOCH_E_INVALID, loch::unique_buffer(100, loch::place(whole).movable()));
         const loch::buffer shared = std::move(unique);
         EXPECT(!unique && shared.bytes() == 64);
         loch::buffer part = shared.slice(60, 4);

@@ -184,6 +184,29 @@ static void program_growable(program *p)
     STEP(loch_allocator_trim(p->pool, 0, NULL));
 }
 
+/* Blocks that are one handle each: made, freed, made again of the same memory and of other, moved. */
+static void program_one_handle(program *p)
+{
+    static const size_t sizes[] = {100 * TEST_KIB, 100 * TEST_KIB, 200 * TEST_KIB};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const loch_request request = {.size = sizeof request,
+                                      .bytes = sizes[i],
+                                      .stream = p->one,
+                                      .tag = 1,
+                                      .flags = LOCH_ALLOC_ONE_HANDLE | LOCH_ALLOC_ZEROED};
+        test_notes_step(&p->notes);
+        const loch_status status = loch_allocator_alloc(p->pool, &request, &p->blocks[40]);
+        if (status == LOCH_E_UNSUPPORTED) return;
+        if (!program_note(p, status, "loch_allocator_alloc")) return;
+        STEP(use(p, 40, sizes[i], p->one));
+        STEP(loch_allocator_record_use(p->pool, p->blocks[40], p->two));
+        program_resize(p, 40, sizes[i] + 100 * TEST_KIB);
+        if (p->notes.status != LOCH_OK) return;
+        STEP(give(p, 40));
+    }
+    STEP(loch_allocator_trim(p->pool, 0, NULL));
+}
+
 static void program_changes(program *p)
 {
     static const size_t sizes[] = {100, 5000, 20 * TEST_KIB, 21 * TEST_KIB, 300 * TEST_KIB, 10 * TEST_KIB, 200};
@@ -281,9 +304,9 @@ static void program_in_turn(program *p)
 
 static void program_work(program *p)
 {
-    static void (*const parts[])(program *) = {program_sizes,           program_streams,   program_pieces,
-                                               program_growable,        program_changes,   program_capture,
-                                               program_end_of_a_stream, program_addresses, program_in_turn};
+    static void (*const parts[])(program *) = {
+        program_sizes,   program_streams, program_pieces,          program_growable,  program_one_handle,
+        program_changes, program_capture, program_end_of_a_stream, program_addresses, program_in_turn};
     STEP(loch_stream_create(p->notes.device, NULL, &p->one));
     STEP(loch_stream_create(p->notes.device, NULL, &p->two));
     STEP(loch_pool_create(p->notes.device, "pool", &p->ground->options, &p->pool));

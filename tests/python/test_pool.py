@@ -143,6 +143,15 @@ def test_empty_and_zeroed_blocks():
     assert ctypes.string_at(block.address, 4096) == bytes(4096)
 
 
+def test_a_block_of_one_handle():
+    pool = loch.Pool("sim:64MiB", name="registered")
+    weights = pool.alloc("3MiB", one_handle=True, zeroed=True)
+    assert pool.stats()["allocated_bytes"] == 4 << 20  # two granules
+    with pytest.raises(loch.OutOfMemoryError):
+        pool.alloc("62MiB", one_handle=True)
+    del weights
+
+
 def test_blocks_outlive_their_pool():
     pool = loch.Pool(name="gone")
     block, tensor = pool.alloc(1000), loch.ones(10, pool=pool)

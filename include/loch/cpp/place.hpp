@@ -33,6 +33,8 @@ class place
     place &tagged(tag tag) noexcept { return request_.tag = tag, *this; }
     /** Fills the memory with zeros. */
     place &zeroed() noexcept { return request_.flags |= LOCH_ALLOC_ZEROED, *this; }
+    /** Makes the memory the whole of one handle (LOCH_ALLOC_ONE_HANDLE). */
+    place &one_handle() noexcept { return request_.flags |= LOCH_ALLOC_ONE_HANDLE, *this; }
     /** Lets the pool move the memory while it is not pinned. */
     place &movable() noexcept { return request_.flags |= LOCH_ALLOC_MOVABLE, *this; }
     /** Sets how long to wait when memory is short, in nanoseconds. */

@@ -66,8 +66,8 @@ loch_status loch_buffer_create(loch_allocator *allocator, size_t bytes, const lo
     if (!allocator || !out) return LOCH_FAIL(INVALID, "a buffer needs an allocator and an out pointer");
     loch_request read = {.size = sizeof read};
     LOCH_TRY_RETURN(lochi_sized_read("a request", request, &read, sizeof read));
-    if (read.flags & LOCH_ALLOC_MOVABLE && read.max_bytes)
-        return LOCH_FAIL(INVALID, "a buffer cannot be movable and growable");
+    if (read.flags & LOCH_ALLOC_MOVABLE && (read.max_bytes || read.flags & LOCH_ALLOC_ONE_HANDLE))
+        return LOCH_FAIL(INVALID, "a buffer cannot be movable and growable, or movable and on one handle");
     lochi_buffer_sweep();
     loch_buffer *buffer = buffer_new_of(allocator);
     if (!buffer) return buffer_no_memory();

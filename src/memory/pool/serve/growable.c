@@ -23,12 +23,19 @@
 #define GROWABLE_PART 64  /* part of the pool's range that a growable block in it has at most */
 #define GROWABLE_SHARE 4  /* part of the pool's range from which on growable blocks get none of it */
 
-/* Finds the largest unmapped handle of at most `bytes`; NULL for none. */
-static pool_handle *growable_find_handle(const lochi_pool *pool, size_t bytes)
+/* Tells whether a block is the whole of one handle (LOCH_ALLOC_ONE_HANDLE). The member is unused in a live block. */
+static bool growable_is_one(const pool_block *block)
+{
+    return block->kept->frozen & LOCH_ALLOC_ONE_HANDLE;
+}
+
+/* Finds the largest unmapped handle of at most `bytes`, or with `is_one` one of `bytes`; NULL for none. */
+static pool_handle *growable_find_handle(const lochi_pool *pool, size_t bytes, bool is_one)
 {
     pool_handle *best = NULL;
     for (pool_handle *handle = pool->unmapped_handles; handle; handle = handle->next)
-        if (handle->bytes <= bytes && (!best || handle->bytes > best->bytes)) best = handle;
+        if (is_one ? handle->bytes == bytes : handle->bytes <= bytes && (!best || handle->bytes > best->bytes))
+            best = handle;
     return best;
 }
 
@@ -42,8 +49,7 @@ static bool growable_collect(lochi_pool *pool)
     return true;
 }
 
-/* Unmaps an idle free handle of at most `bytes`, so that it becomes unmapped. Returns false if no such handle exists.
- * */
+/* Unmaps an idle free handle of at most `bytes`. Returns false if no such handle exists. */
 static bool growable_unmap_idle(lochi_pool *pool, size_t bytes)
 {
     for (pool_lane *lane = pool->lanes; lane; lane = lane->next) {
@@ -54,6 +60,15 @@ static bool growable_unmap_idle(lochi_pool *pool, size_t bytes)
         if (handle && lochi_pool_unmap_free(pool, handle, block) == LOCH_OK) return true;
     }
     return false;
+}
+
+/* Creates a handle of `bytes`, not of less. */
+static loch_status growable_create_one(lochi_pool *pool, size_t bytes, pool_handle **out)
+{
+    LOCH_TRY_RETURN(lochi_pool_create_some(pool, bytes, out));
+    if ((*out)->bytes == bytes) return LOCH_OK;
+    lochi_pool_destroy_handle(pool, *out);
+    return LOCH_E_DEVICE_MEMORY;
 }
 
 /* Creates a handle of at most `bytes`, or a smaller one if the device has no more. It is a small part of what is
@@ -68,20 +83,21 @@ static loch_status growable_create(lochi_pool *pool, size_t bytes, pool_handle *
     return lochi_pool_create_some(pool, bytes < most ? bytes : most, out);
 }
 
-/* Finds or makes one handle for the end of a growable block. */
-static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, pool_handle **out)
+/* Finds or makes one handle for the end of a growable block, or for the whole of it. */
+static loch_status growable_get_handle(lochi_pool *pool, size_t bytes, bool is_one, pool_handle **out)
 {
-    *out = growable_find_handle(pool, bytes);
-    if (!*out && growable_collect(pool)) *out = growable_find_handle(pool, bytes);
-    if (!*out && growable_unmap_idle(pool, bytes)) *out = growable_find_handle(pool, bytes);
+    loch_status (*create)(lochi_pool *, size_t, pool_handle **) = is_one ? growable_create_one : growable_create;
+    *out = growable_find_handle(pool, bytes, is_one);
+    if (!*out && growable_collect(pool)) *out = growable_find_handle(pool, bytes, is_one);
+    if (!*out && !is_one && growable_unmap_idle(pool, bytes)) *out = growable_find_handle(pool, bytes, is_one);
     if (*out) return LOCH_OK;
     const loch_error saved = lochi_error_save();
-    loch_status status = growable_create(pool, bytes, out);
+    loch_status status = create(pool, bytes, out);
     const size_t free = lochi_pool_free_bytes(pool);
     if ((status == LOCH_E_DEVICE_MEMORY || status == LOCH_E_LIMIT) &&
         lochi_pool_trim(pool, free > bytes ? free - bytes : 0)) {
         lochi_error_restore(&saved); /* free memory went back to the device: try again */
-        status = growable_create(pool, bytes, out);
+        status = create(pool, bytes, out);
     }
     return status;
 }
@@ -130,7 +146,7 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
     while (block->committed < target) {
         pool_handle *handle;
         const uintptr_t at = block->start + block->committed;
-        LOCH_TRY_RETURN(growable_get_handle(pool, target - block->committed, &handle));
+        LOCH_TRY_RETURN(growable_get_handle(pool, target - block->committed, growable_is_one(block), &handle));
         LOCH_TRY_RETURN(
             lochi_pool_map_handle(pool, handle, at)); /* on failure the handle stays unmapped, for the next call */
         handle->at = at;
@@ -142,8 +158,7 @@ static loch_status growable_grow(lochi_pool *pool, pool_block *block, size_t byt
     return LOCH_OK;
 }
 
-/* Undoes a growth that failed: the block has `committed` bytes, and the pool `reserved` as before, as unmapped handles.
- * */
+/* Undoes a growth that failed: the block has `committed` bytes, and the pool `reserved` as before. */
 static void growable_undo(lochi_pool *pool, pool_block *block, size_t committed, size_t reserved)
 {
     const loch_error saved = lochi_error_save();
@@ -282,13 +297,14 @@ static pool_block *growable_find_range(const lochi_pool *pool, size_t bytes, siz
                : NULL;
 }
 
-/* Takes addresses out of the pool's range, or reserves an annex. The block has its addresses and is in no list. */
-static loch_status growable_get_addresses(lochi_pool *pool, size_t bytes, size_t step, pool_block **out)
+/* Takes addresses out of the pool's range, or reserves an annex, whose handle can serve another block as a whole later.
+ * The block has its addresses and is in no list. */
+static loch_status growable_get_addresses(lochi_pool *pool, size_t bytes, size_t step, bool is_one, pool_block **out)
 {
     pool_annex *annex = NULL;
     LOCH_TRY_RETURN(lochi_pool_open_addresses(pool));
     (void)growable_collect(pool);
-    pool_block *unmapped = growable_find_range(pool, bytes, step, false);
+    pool_block *unmapped = is_one ? NULL : growable_find_range(pool, bytes, step, false);
     const loch_status status = unmapped ? LOCH_OK : lochi_pool_open_annex(pool, bytes, step, &annex);
     if (status == LOCH_E_ADDRESSES) unmapped = growable_find_range(pool, bytes, step, true);
     if (!lochi_pool_stock_records(pool, 3)) {
@@ -311,18 +327,19 @@ static loch_status growable_get_addresses(lochi_pool *pool, size_t bytes, size_t
 }
 
 /* Reserves addresses for a growable block. */
-static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, size_t max_bytes, size_t alignment,
-                                    pool_block **out)
+static loch_status growable_reserve(lochi_pool *pool, pool_lane *lane, const loch_request *request, pool_block **out)
 {
+    const size_t max_bytes = request->max_bytes, alignment = request->alignment;
     const size_t step = alignment > pool->cell_bytes ? alignment : pool->cell_bytes;
     size_t bytes;
     if (!lochi_round_up(max_bytes, pool->cell_bytes, &bytes))
         return LOCH_FAIL(OVERFLOW, "%s do not fit the address space", LOCHI_SIZE(max_bytes));
     pool_block *block;
-    LOCH_TRY_RETURN(growable_get_addresses(pool, bytes, step, &block));
+    LOCH_TRY_RETURN(growable_get_addresses(pool, bytes, step, request->flags & LOCH_ALLOC_ONE_HANDLE, &block));
     block->lane = lane;
     block->committed = 0;
-    block->kept = lochi_pool_take_record(pool);
+    block->kept = lochi_pool_take_record(pool); /* unused until the block is freed: it has the request's flags */
+    block->kept->frozen = request->flags & (LOCH_ALLOC_NO_RETRY | LOCH_ALLOC_ONE_HANDLE);
     lochi_pool_set_requested(block, 0);
     lochi_pool_set_state(block, POOL_GROWABLE);
     growable_enlist(pool, block);
@@ -342,12 +359,11 @@ loch_status lochi_pool_make_growable(lochi_pool *pool, const loch_request *reque
                            loch_allocator_get_name(pool->allocator));
     else if (lane && lane->capture)
         status = LOCH_FAIL(BUSY, "a growable block cannot be made on a stream that is captured");
-    if (status == LOCH_OK) status = growable_reserve(pool, lane, request->max_bytes, request->alignment, &block);
+    if (status == LOCH_OK) status = growable_reserve(pool, lane, request, &block);
     if (status == LOCH_OK) status = lochi_pool_resize_block(pool, block, request->bytes);
     if (status == LOCH_OK) {
         block->tag = (uint16_t)request->tag;
         block->kept->shrink_epoch = request->timeout_ns; /* the record is unused until the block is freed */
-        block->kept->frozen = request->flags & LOCH_ALLOC_NO_RETRY;
         lochi_pool_count_alloc(pool, lochi_pool_cache(pool, lane), request->bytes, block->committed);
         *out = (void *)block->start;
     } else if (block) {

@@ -56,8 +56,7 @@ loch_status lochi_pool_cut_held(lochi_pool *pool, pool_block *block, size_t byte
 /* Cuts the part of a free block that a handle lies under out of it, so that the handle can move. It is detached from
  * now on; lochi_pool_settle makes it free again. E_HOST_MEMORY. */
 loch_status lochi_pool_hold_handle(lochi_pool *pool, const pool_handle *handle, pool_block *block, pool_block **out);
-/* Creates an unmapped handle of `bytes`, or a smaller one of at least a cell if the device or the limit allows no more.
- * */
+/* Creates an unmapped handle of `bytes`, or a smaller one, of at least a cell, if there is no more. */
 loch_status lochi_pool_create_some(lochi_pool *pool, size_t bytes, pool_handle **out);
 /* Maps an unmapped handle. The caller enters the blocks that lie there. */
 loch_status lochi_pool_map_handle(lochi_pool *pool, pool_handle *handle, uintptr_t at);

@@ -165,8 +165,7 @@ static void place_set_hole(const lochi_pool *pool, const pool_block *block, plac
     hole->unmapped_count = 0;
 }
 
-/* Finds the spot of a request for an address. Returns false if other blocks than free and unmapped ones are in the way.
- * */
+/* Finds the spot of a request for an address. Returns false if blocks that are not free or unmapped are in the way. */
 static bool place_find_fixed(lochi_pool *pool, const place_search *search, pool_spot *best)
 {
     const uintptr_t end = search->want->at + search->want->bytes;

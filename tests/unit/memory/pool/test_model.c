@@ -183,8 +183,12 @@ static void model_alloc_growable(model *m)
     *block =
         (model_block){.requested = model_choose_bytes(m), .stream = (int)test_random_below(&m->random, MODEL_STREAMS)};
     block->max_bytes = block->requested + model_choose_bytes(m);
-    const loch_request request = {
+    loch_request request = {
         .size = sizeof request, .bytes = block->requested, .stream = model_stream(m, block->stream)};
+    if (test_random_below(&m->random, 4) == 0) { /* on one handle: it cannot grow */
+        block->max_bytes = block->requested;
+        request.flags = LOCH_ALLOC_ONE_HANDLE;
+    }
     void *address = TEST_UNTOUCHED;
     const loch_status status = loch_pool_alloc_growable(m->pool, block->max_bytes, &request, &address);
     if (status != LOCH_OK) {
