@@ -81,6 +81,10 @@ typedef struct loch_torch_door {
     int (*plan_record)(int number, char *error, size_t error_bytes); /* records the following steps anew */
     int (*plan_info)(int number, loch_planned_info *out, char *error, size_t error_bytes);
     int (*plan_end)(int number, char *error, size_t error_bytes);
+
+    /* Gives each block of 1 MiB and more of the innermost region of the calling thread a handle of its own
+     * (LOCH_ALLOC_ONE_HANDLE), or ends that. */
+    int (*region_set_one_handle)(int is_on, char *error, size_t error_bytes);
 } loch_torch_door;
 
 /* Returns the table. It lives until the process ends. */

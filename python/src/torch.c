@@ -159,17 +159,21 @@ static PyObject *torch_stats(PyObject *module, PyObject *argument)
 
 /* --- regions and sleep --- */
 
-PyDoc_STRVAR(doc_region_begin, "torch_region_begin(tag, /)\n--\n\n"
+PyDoc_STRVAR(doc_region_begin, "torch_region_begin(tag, one_handle=False, /)\n--\n\n"
                                "Lets this thread allocate memory of a tag; \"\" for memory outside of regions.");
 
-static PyObject *torch_region_begin(PyObject *module, PyObject *argument)
+static PyObject *torch_region_begin(PyObject *module, PyObject *arguments)
 {
     (void)module;
     const loch_torch_door *door = torch_require();
-    const char *tag = door ? lochpy_text_of(argument) : NULL;
+    PyObject *name;
+    int is_one = 0;
+    if (!door || !PyArg_ParseTuple(arguments, "O|p:torch_region_begin", &name, &is_one)) return NULL;
+    const char *tag = lochpy_text_of(name);
     if (!tag) return NULL;
     char error[SENTENCE_MAX];
     if (door->region_begin(tag, error, sizeof error) != 0) return torch_raise(error);
+    if (is_one && door->region_set_one_handle(1, error, sizeof error) != 0) return torch_raise(error);
     Py_RETURN_NONE;
 }
 
@@ -364,7 +368,7 @@ static PyMethodDef torch_methods[] = {
     LOCHPY_NONE("torch_pools", torch_pools, doc_pools),
     LOCHPY_NONE("torch_report", torch_report, doc_report),
     LOCHPY_ONE("torch_stats", torch_stats, doc_stats),
-    LOCHPY_ONE("torch_region_begin", torch_region_begin, doc_region_begin),
+    LOCHPY_VARIABLE("torch_region_begin", torch_region_begin, doc_region_begin),
     LOCHPY_NONE("torch_region_end", torch_region_end, doc_region_end),
     LOCHPY_ONE("torch_sleep", torch_sleep, doc_sleep),
     LOCHPY_VARIABLE("torch_wake", torch_wake, doc_wake),

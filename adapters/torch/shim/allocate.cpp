@@ -238,6 +238,7 @@ void *allocate_from(Pool &pool, size_t bytes, cudaStream_t stream)
     follow(*pool.device, stream);
     loch_request request = last.tally->request; // a copy: callbacks may allocate, too
     request.bytes = bytes;
+    if (rare.load(std::memory_order_relaxed) & kRareRegion) request.flags = region_flags(pool, bytes);
     const Request noted(is_noted(pool) ? Request::kAlloc : Request::kNone, &pool, stream);
     Pool *served = &pool;
     void *ptr = nullptr;

@@ -323,6 +323,9 @@ Pool *find_region(Device &device); // the region of the calling thread, or nullp
 std::string current_tag();         // of the region of the calling thread; empty outside of regions
 int door_region_begin(const char *tag, char *error, size_t error_bytes);
 int door_region_end(char *error, size_t error_bytes);
+int door_region_set_one_handle(int is_on, char *error, size_t error_bytes);
+// Flags for a request of the calling thread to a region's pool; called while kRareRegion is set.
+uint32_t region_flags(const Pool &pool, size_t bytes);
 int door_sleep(const loch_torch_sleep_part *parts, size_t count, size_t *released, char *error, size_t error_bytes);
 int door_wake(const char *const *tags, size_t count, int keeps_host, size_t *restored, char *error, size_t error_bytes);
 const char *door_find_tag(const void *address);

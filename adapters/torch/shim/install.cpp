@@ -225,6 +225,7 @@ extern "C" const loch_torch_door *loch_torch_get_door(void)
         door_plan_record,
         door_plan_info,
         door_plan_end,
+        door_region_set_one_handle,
     };
     return &door;
 }

@@ -56,7 +56,13 @@ size_t regions_open;                               // regions of all threads; un
 std::atomic<loch_allocator *> pinned[kDevicesMax]; // for saved contents; made under sleep_lock, kept for good
 
 // Regions of the thread, innermost last. nullptr stands for "outside of regions".
-thread_local std::vector<Tag *> open_regions;
+struct Region {
+    Tag *tag;
+    bool has_handles; // large blocks have a handle each
+};
+thread_local std::vector<Region> open_regions;
+
+constexpr size_t kWhole = size_t{1} << 20; // smaller blocks would waste most of a granule
 
 Tag *find_tag(const std::string &name)
 {
@@ -124,7 +130,7 @@ void region_begin(const char *name)
     TORCH_CHECK(std::none_of(text.begin(), text.end(), is_odd),
                 "the tag of a region has no quotes, backslashes or control characters");
     Tag *tag = *name ? &require_tag(name) : nullptr;
-    open_regions.push_back(tag);
+    open_regions.push_back({tag, false});
     const std::lock_guard<std::mutex> held(tags_lock);
     regions_open++;
     set_rare(kRareRegion, true);
@@ -475,8 +481,8 @@ std::string print_pools()
 
 Pool *find_region(Device &device)
 {
-    if (open_regions.empty() || !open_regions.back()) return nullptr;
-    Tag &tag = *open_regions.back();
+    if (open_regions.empty() || !open_regions.back().tag) return nullptr;
+    Tag &tag = *open_regions.back().tag;
     TORCH_CHECK(!tag.is_asleep.load(std::memory_order_relaxed), "Loch: ", quote(tag),
                 " is asleep: wake it before you allocate in its region");
     Pool *pool = tag.pools[device.number].load(std::memory_order_acquire);
@@ -485,7 +491,14 @@ Pool *find_region(Device &device)
 
 std::string current_tag()
 {
-    return open_regions.empty() || !open_regions.back() ? std::string() : open_regions.back()->name;
+    return open_regions.empty() || !open_regions.back().tag ? std::string() : open_regions.back().tag->name;
+}
+
+uint32_t region_flags(const Pool &pool, size_t bytes)
+{
+    const bool is_whole = bytes >= kWhole && !open_regions.empty() && open_regions.back().has_handles &&
+                          pool.is_private && pool.id == MempoolId_t{0, 0};
+    return is_whole ? LOCH_ALLOC_ONE_HANDLE : 0;
 }
 
 int door_region_begin(const char *tag, char *error, size_t error_bytes)
@@ -496,6 +509,16 @@ int door_region_begin(const char *tag, char *error, size_t error_bytes)
 int door_region_end(char *error, size_t error_bytes)
 {
     return guarded([] { region_end(); }, error, error_bytes);
+}
+
+int door_region_set_one_handle(int is_on, char *error, size_t error_bytes)
+{
+    return guarded(
+        [&] {
+            TORCH_CHECK(!open_regions.empty(), "this thread is in no region");
+            open_regions.back().has_handles = is_on;
+        },
+        error, error_bytes);
 }
 
 int door_sleep(const loch_torch_sleep_part *parts, size_t count, size_t *released, char *error, size_t error_bytes)

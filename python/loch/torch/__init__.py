@@ -211,12 +211,14 @@ def report() -> str:
 
 
 @contextlib.contextmanager
-def region(tag: str | None) -> Iterator[None]:
+def region(tag: str | None, *, one_handle: bool = False) -> Iterator[None]:
     """Gives CUDA memory that this thread allocates a tag, by which it can sleep. Regions nest.
 
     Pools of graphs and MemPools that are made inside belong to the tag. None: memory outside of regions.
+    `one_handle`: each block of 1 MiB and more is one mapping of the driver, rounded up to 2 MiB, for libraries that
+    register memory (Mooncake, NIXL, UCX, DeepEP).
     """
-    _core.torch_region_begin("" if tag is None else tag)
+    _core.torch_region_begin("" if tag is None else tag, one_handle)
     try:
         yield
     finally:

@@ -60,8 +60,9 @@ class LochAllocator:
 
     @contextlib.contextmanager
     def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
-        """Gives allocations of this thread a tag."""
-        with self._memory.region(self.default_tag if tag is None else tag):
+        """Gives allocations of this thread a tag. The key/value cache, which NIXL registers, has a handle a block."""
+        tag = self.default_tag if tag is None else tag
+        with self._memory.region(tag, one_handle=tag == "kv_cache"):
             yield
 
     @contextlib.contextmanager

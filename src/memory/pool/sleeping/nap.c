@@ -7,10 +7,11 @@
 #include "memory/pool/sleeping/keep.h"
 #include "memory/pool/sleeping/rest.h"
 
-static loch_status nap_add_range(pool_nap *nap, uintptr_t start, size_t bytes)
+/* Adds memory to the ranges. Memory of two reservations is no range, also where one begins at the end of the other. */
+static loch_status nap_add_range(pool_nap *nap, uintptr_t start, size_t bytes, bool is_new)
 {
     pool_range *last = nap->ranges_count ? &nap->ranges[nap->ranges_count - 1] : NULL;
-    if (last && last->start + last->bytes == start) {
+    if (last && last->start + last->bytes == start && !is_new) {
         last->bytes += bytes;
     } else {
         if (nap->ranges_count == nap->ranges_capacity) {
@@ -35,7 +36,8 @@ loch_status lochi_nap_find_ranges(const lochi_pool *pool, pool_nap *nap)
     for (pool_block *block = NULL; (block = lochi_pool_next_block(pool, block));)
         for (uintptr_t at = block->start;
              lochi_rest_next_part(pool, block, lochi_rest_count_live(block), POOL_CHOSEN, &at, &part);)
-            LOCH_TRY_RETURN(nap_add_range(nap, part.start, part.bytes));
+            LOCH_TRY_RETURN(
+                nap_add_range(nap, part.start, part.bytes, lochi_rest_begins_range(pool, block, part.start)));
     return LOCH_OK;
 }
 

@@ -41,6 +41,7 @@ typedef struct wake_run {
 typedef struct wake_part {
     pool_part at;
     bool is_free; /* free memory of captures */
+    bool is_new;  /* in another reservation than the part before */
 } wake_part;
 
 /* Copies a run back, or fills it. Does so outside the lock, except while a tool checks
@@ -67,7 +68,7 @@ static loch_status wake_add(lochi_pool *pool, wake_run *run, const wake_part *pa
     const unsigned char fill = part->is_free ? 0 : nap->dropped;
     const size_t offset = is_filled ? start : lochi_nap_find_offset(nap, start);
     const bool is_next = run->nap == nap && run->start + run->bytes == start && run->offset + run->bytes == offset &&
-                         run->is_filled == is_filled && run->fill == fill;
+                         run->is_filled == is_filled && run->fill == fill && !part->is_new;
     if (run->bytes && is_next) {
         run->bytes += part->at.bytes;
         return LOCH_OK;
@@ -113,8 +114,10 @@ static loch_status wake_find_parts(lochi_pool *pool, wake_list *list)
         if (lochi_pool_state(block) == POOL_WAITING) continue;
         const size_t bytes = lochi_rest_count_kept(block);
         wake_part part = {.is_free = !lochi_rest_count_live(block)};
-        for (uintptr_t at = block->start; lochi_rest_next_part(pool, block, bytes, POOL_WANTED, &at, &part.at);)
+        for (uintptr_t at = block->start; lochi_rest_next_part(pool, block, bytes, POOL_WANTED, &at, &part.at);) {
+            part.is_new = lochi_rest_begins_range(pool, block, part.at.start);
             LOCH_TRY_RETURN(wake_list_add(list, &part));
+        }
     }
     return LOCH_OK;
 }

@@ -130,6 +130,40 @@ static void a_resize_moves_to_one_handle(void **state)
     }
 }
 
+/* Several that fill their reservations: these may lie side by side, and no copy reaches from one into the next. */
+static void neighbours_sleep_and_wake(void **state)
+{
+    (void)state;
+    static const loch_sleep_contents kinds[] = {LOCH_SLEEP_PINNED, LOCH_SLEEP_HOST, LOCH_SLEEP_FILE, LOCH_SLEEP_DROP};
+    for (size_t d = 0; d < DEVICES; d++)
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            loch_device *device = sim_open(devices[d]);
+            loch_allocator *pool = pool_make(device, NULL);
+            char *blocks[8];
+            bool has_neighbours = false;
+            for (int i = 0; i < 8; i++) {
+                blocks[i] = one_make(pool, 4 * MIB, 0);
+                test_pattern_write(blocks[i], 4 * MIB, (uint64_t)i);
+                for (int j = 0; j < i; j++)
+                    has_neighbours |= blocks[i] == blocks[j] + 4 * MIB || blocks[j] == blocks[i] + 4 * MIB;
+            }
+            if (d == 1) assert_true(has_neighbours);
+            const loch_sleep_options options = {.size = sizeof options, .contents = kinds[k]};
+            CHECK_OK(loch_pool_sleep(pool, &options, NULL));
+            CHECK_OK(loch_pool_wake(pool, NULL));
+            test_end_defaults();
+            for (int i = 0; i < 8; i++) {
+                one_expect(pool, blocks[i], 4 * MIB);
+                if (kinds[k] == LOCH_SLEEP_DROP)
+                    assert_int_equal(blocks[i][4 * MIB - 1], 0);
+                else
+                    assert_int_equal(test_pattern_differs(blocks[i], 4 * MIB, (uint64_t)i), 4 * MIB);
+                CHECK_OK(loch_free(pool, blocks[i]));
+            }
+            pool_end(pool, device);
+        }
+}
+
 static void they_sleep_and_wake_as_one(void **state)
 {
     (void)state;
@@ -174,9 +208,13 @@ static void what_cannot_be_one_handle_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(blocks_of_all_sizes_have_one_handle), POOL_TEST(freed_memory_serves_blocks_of_its_size),
-        POOL_TEST(what_cannot_serve_makes_room),        POOL_TEST(a_resize_moves_to_one_handle),
-        POOL_TEST(they_sleep_and_wake_as_one),          POOL_TEST(what_cannot_be_one_handle_is_refused),
+        POOL_TEST(blocks_of_all_sizes_have_one_handle),
+        POOL_TEST(freed_memory_serves_blocks_of_its_size),
+        POOL_TEST(what_cannot_serve_makes_room),
+        POOL_TEST(a_resize_moves_to_one_handle),
+        POOL_TEST(neighbours_sleep_and_wake),
+        POOL_TEST(they_sleep_and_wake_as_one),
+        POOL_TEST(what_cannot_be_one_handle_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
