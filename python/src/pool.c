@@ -272,7 +272,7 @@ static PyObject *pool_stats(PyObject *self, PyObject *arguments, PyObject *keywo
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:stats", names, &name)) return NULL;
     const bool has_tag = name && !Py_IsNone(name);
     loch_tag tag = 0;
-    if (has_tag && lochpy_read_tag(name, &tag) != 0) return NULL;
+    if (has_tag && lochpy_find_tag(name, &tag) != 0) return NULL;
     loch_allocator *pool = pool_enter(self);
     if (!pool) return NULL;
     loch_stats stats = {.size = sizeof stats};

@@ -379,6 +379,11 @@ def test_sleep_words():
     for _ in range(2):  # the first one creates nothing
         with pytest.raises(ValueError, match="no tag 'mistyped'"):
             pool.sleep("host", tag="mistyped")
+        with pytest.raises(ValueError, match="no tag 'mistyped'"):
+            pool.stats("mistyped")
+    assert "mistyped" not in loch.tags()
+    with pytest.raises(ValueError, match="no path"):
+        pool.sleep("host", path="/tmp")
     with pytest.raises(OSError, match="/no/such/folder"):
         kept = pool.alloc(100)
         pool.sleep("file", path="/no/such/folder")

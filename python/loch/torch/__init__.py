@@ -250,6 +250,8 @@ def _make_parts(tag: Any, contents: str, path: str | os.PathLike[str] | None) ->
     for word in chosen.values():
         if word not in CONTENTS:
             raise ValueError(f"contents is one of {', '.join(CONTENTS)}, not {word!r}")
+    if folder is not None and contents != "file" and not isinstance(tag, dict):
+        raise ValueError("a path is for contents in a file: write contents='file', or leave the path out")
     return [(name, word, folder if word == "file" else None) for name, word in chosen.items()]
 
 
@@ -298,7 +300,7 @@ def sleep(
 
     tag: the tag of a region, several of them, a dict {tag: contents}, "" for memory outside of regions, or None for
     everything. contents: "pinned" (fastest wake), "host", "file" or "drop". path: a folder for the files, which have no
-    names; None for TMPDIR.
+    names; None for TMPDIR. Other contents take no path.
 
     All pools of the tags sleep, on all devices, with the pools of their CUDA graphs, or none does. Dropped contents read
     as zeros after the wake; LOCH_SLEEP_NAN=on makes them NaN, to find what reads them. Until the wake, no kernel may use the memory, and no allocation can be
