@@ -354,18 +354,34 @@ Py_ssize_t lochpy_tensor_length(PyObject *self);
 loch_status lochpy_slice(loch_tensor *tensor, int axis, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t step,
                          loch_tensor **out);
 
-/* Makes a Tensor of anything that can be assigned: numbers in lists, arrays, tensors. */
-PyObject *lochpy_as_tensor(PyObject *value);
+/* Tells whether a value holds numbers in nested lists. */
+static inline bool lochpy_is_sequence(PyObject *value)
+{
+    return PyList_Check(value) || PyTuple_Check(value) || PyObject_TypeCheck(value, &PyRange_Type);
+}
+
+/* Tells whether a value is one number, or something that is not known and is read as one. */
+bool lochpy_is_number(PyObject *value);
+
+/* Makes a Tensor of anything that can be assigned: numbers in lists, arrays, tensors. `dtype` is the type for numbers
+ * in lists, which have to fit it; LOCH_DTYPE_NONE for one that holds them exactly. */
+PyObject *lochpy_as_tensor(PyObject *value, loch_dtype dtype);
 
 /* Numbers (number.c). */
 PyObject *lochpy_tensor_tolist(PyObject *self, PyObject *unused);
 PyObject *lochpy_tensor_item(PyObject *self, PyObject *arguments);
-PyObject *lochpy_tensor_compare(PyObject *self, PyObject *other, int operation);
 int lochpy_tensor_bool(PyObject *self);
-int lochpy_tensor_contains(PyObject *self, PyObject *value);
 PyObject *lochpy_tensor_int(PyObject *self);
 PyObject *lochpy_tensor_float(PyObject *self);
 PyObject *lochpy_tensor_index_number(PyObject *self);
+
+/* Makes a tensor of an integer type on the host of one of another integer type: numbers beyond the range become the
+ * least or the most. `stream` orders the reads, and may be NULL. */
+loch_tensor *lochpy_clip(loch_tensor *tensor, loch_dtype dtype, loch_stream *stream);
+
+/* Comparisons (compare.c). */
+PyObject *lochpy_tensor_compare(PyObject *self, PyObject *other, int operation);
+int lochpy_tensor_contains(PyObject *self, PyObject *value);
 
 /* Exchange (dlpack.c, buffer.c). */
 PyObject *lochpy_tensor_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords);

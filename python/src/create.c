@@ -72,8 +72,7 @@ typedef struct create_numbers {
  * anything else. A tuple, because code that reads a number may change a list. */
 static PyObject *create_items(PyObject *value)
 {
-    if (PyList_Check(value) || PyTuple_Check(value) || PyObject_TypeCheck(value, &PyRange_Type))
-        return PySequence_Tuple(value);
+    if (lochpy_is_sequence(value)) return PySequence_Tuple(value);
     if (PyLong_Check(value) || PyFloat_Check(value) || PyUnicode_Check(value)) return NULL;
     PyObject *method = PyObject_GetAttrString(value, "tolist");
     if (!method) {
@@ -212,7 +211,7 @@ static bool create_is_array(PyObject *value)
 /* Makes a copy of an array. */
 static PyObject *create_of_array(PyObject *value, loch_dtype dtype, const loch_tensor_options *options)
 {
-    PyObject *source = lochpy_as_tensor(value);
+    PyObject *source = lochpy_as_tensor(value, LOCH_DTYPE_NONE);
     if (!source) return NULL;
     loch_tensor *tensor = lochpy_tensor_of(source), *made = NULL;
     loch_status status;

@@ -158,13 +158,13 @@ PyObject *lochpy_tensor_item_at(PyObject *self, Py_ssize_t index)
 
 /* --- assignment --- */
 
-PyObject *lochpy_as_tensor(PyObject *value)
+PyObject *lochpy_as_tensor(PyObject *value, loch_dtype dtype)
 {
     if (lochpy_is_tensor(value)) {
         Py_INCREF(value);
         return value;
     }
-    if (PyList_Check(value) || PyTuple_Check(value)) return lochpy_tensor_of_sequence(value, LOCH_DTYPE_NONE);
+    if (lochpy_is_sequence(value)) return lochpy_tensor_of_sequence(value, dtype);
     if (PyObject_HasAttrString(value, "__dlpack__")) {
         PyObject *arguments = PyTuple_Pack(1, value);
         PyObject *made = arguments ? lochpy_from_dlpack(NULL, arguments, NULL) : NULL;
@@ -176,10 +176,9 @@ PyObject *lochpy_as_tensor(PyObject *value)
     return NULL;
 }
 
-/* Tells whether a value is one number, or something that is not known and is read as one. */
-static bool index_is_number(PyObject *value)
+bool lochpy_is_number(PyObject *value)
 {
-    if (lochpy_is_tensor(value) || PyList_Check(value) || PyTuple_Check(value)) return false;
+    if (lochpy_is_tensor(value) || lochpy_is_sequence(value)) return false;
     if (PyObject_HasAttrString(value, "__dlpack__")) return false;
     return !PyObject_CheckBuffer(value) || PyNumber_Check(value) || PyBytes_Check(value) || PyByteArray_Check(value);
 }
@@ -204,7 +203,7 @@ static loch_status index_broadcast(loch_tensor *value, loch_tensor *part, loch_t
 
 static int index_assign_tensor(loch_tensor *part, PyObject *value)
 {
-    PyObject *object = lochpy_as_tensor(value);
+    PyObject *object = lochpy_as_tensor(value, loch_tensor_get_dtype(part));
     if (!object) return -1;
     loch_tensor *wide = NULL;
     int result = lochpy_check(index_broadcast(lochpy_tensor_of(object), part, &wide));
@@ -227,7 +226,7 @@ int lochpy_tensor_set(PyObject *self, PyObject *key, PyObject *value)
     int result = lochpy_awake(part);
     if (result != 0) {
         /* raised */
-    } else if (index_is_number(value)) {
+    } else if (lochpy_is_number(value)) {
         loch_scalar scalar;
         result = lochpy_read_scalar(value, loch_tensor_get_dtype(part), &scalar);
         if (result == 0) result = LOCHPY_TRY(loch_tensor_fill(part, scalar, NULL));

@@ -138,7 +138,7 @@ def test_numbers_that_fit_are_those_of_numpy(name, value):
 
 def test_assignment_broadcasts_as_numpy():
     array, tensor = np.zeros((2, 3), "i8"), loch.zeros((2, 3), "i8")
-    for value in ([1, 2, 3], [[4], [5]], np.array([[[6, 7, 8]]]), 9, np.arange(3), [10]):
+    for value in ([1, 2, 3], [[4], [5]], np.array([[[6, 7, 8]]]), 9, np.arange(3), [10], range(3)):
         array[...] = value
         tensor[...] = value
         assert tensor.tolist() == array.tolist()
@@ -153,6 +153,32 @@ def test_assignment_broadcasts_as_numpy():
     tensor[0] = tensor[1]
     tensor[::-1] = tensor
     tensor[True and 1] = 3
+
+
+@pytest.mark.parametrize("values", [[300, 1], [1, -129], [[1, 2], [3, 1 << 70]], [1, float("nan")], [1e10, 0]])
+def test_numbers_in_lists_do_not_wrap(values):
+    tensor = loch.zeros(np.shape(values), "i8")
+    with pytest.raises((OverflowError, ValueError), match="does not fit i8"):
+        tensor[:] = values
+    assert not np.asarray(tensor).any()  # nothing was written
+
+
+def test_integers_saturate_where_it_is_asked():
+    names = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+    for source in names:
+        bounds = np.iinfo(TYPES[source])
+        array = np.array([bounds.min, bounds.min // 2, 0, 5, bounds.max // 3, bounds.max], TYPES[source])
+        for target in names:
+            limits = np.iinfo(TYPES[target])
+            clipped = [min(max(value, int(limits.min)), int(limits.max)) for value in array.tolist()]
+            tensor = loch.zeros(6, target)
+            assert tensor.copy_from(loch.from_numpy(array), overflow="saturate").tolist() == clipped
+            with np.errstate(all="ignore"):
+                assert tensor.copy_from(loch.from_numpy(array)).tolist() == array.astype(TYPES[target]).tolist()
+    there = loch.tensor([300, -300, 7], device="sim:16MiB")
+    stream = loch.Stream("sim:16MiB")
+    assert loch.zeros(3, "i8").copy_from(there, overflow="saturate", stream=stream).tolist() == [127, -128, 7]
+    assert loch.zeros(3, "u8", "sim:16MiB").copy_from(loch.tensor([300, -300, 7]), overflow="saturate").tolist() == [255, 0, 7]
 
 
 @given(
