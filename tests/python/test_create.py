@@ -15,7 +15,7 @@ from test_numpy import TYPES
 def test_new_tensors():
     assert loch.zeros(3).tolist() == [0, 0, 0] and loch.zeros(3).dtype == "f32" and loch.zeros(()).shape == ()
     assert loch.ones((2, 2), "i8").tolist() == [[1, 1], [1, 1]]
-    assert loch.full((2,), 7).dtype == "i64" and loch.full((2,), 2.5).dtype == "f64" and loch.full(2, True).dtype == "bool"
+    assert loch.full((2,), 7).dtype == "i64" and loch.full((2,), 2.5).dtype == "f32" and loch.full(2, True).dtype == "bool"
     assert loch.full([2, 1], 3, "bf16").tolist() == [[3], [3]]
     assert loch.empty((0, 3)).tolist() == [] and loch.empty(np.array([2, 3])).shape == (2, 3)
     assert loch.zeros((2, 3), device="sim:16MiB").device == "sim:16MiB"
@@ -44,11 +44,11 @@ def test_arange(start, stop, step):
     assert loch.arange(start, stop, step).tolist() == np.arange(start, stop, step).tolist()
     assert loch.arange(stop).tolist() == np.arange(stop).tolist()
     floats = loch.arange(start / 4, stop / 4, step / 8)
-    assert floats.dtype == "f64" and floats.tolist() == np.arange(start / 4, stop / 4, step / 8).tolist()
+    assert floats.dtype == "f32" and floats.tolist() == np.arange(start / 4, stop / 4, step / 8).tolist()
 
 
 def test_arange_types():
-    assert loch.arange(5).dtype == "i64" and loch.arange(5, dtype="f16").dtype == "f16" and loch.arange(1.0).dtype == "f64"
+    assert loch.arange(5).dtype == "i64" and loch.arange(5, dtype="f16").dtype == "f16" and loch.arange(1.0).dtype == "f32"
     with pytest.raises(ValueError):
         loch.arange(1, 5, 0)
 
@@ -68,6 +68,9 @@ def test_nested_lists_are_numpys(values):
         with pytest.raises((ValueError, OverflowError)):
             loch.tensor(values)
         return
+    if expected.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            expected = expected.astype(np.float32)  # floats of Python are f32
     got = loch.tensor(values)
     assert got.shape == expected.shape and got.dtype == expected.dtype
     assert got.tolist() == expected.tolist()
@@ -88,6 +91,22 @@ def test_lists_of_other_things():
     for wrong in ("text", ["a"], [None], object(), [1j], {}, [b"x"]):
         with pytest.raises((TypeError, ValueError)):
             loch.tensor(wrong)
+
+
+def test_one_rule_for_types():
+    """What has a type keeps it; floats of Python are f32, as are tensors without values."""
+    for make in (loch.zeros, loch.ones, loch.empty):
+        assert make(1).dtype == "f32"
+    for values in (1.5, [1.5], [1, 2.5], [], [[]], [np.float32(1), 2.0], [np.float16(1), np.float32(1)]):
+        assert loch.tensor(values).dtype == "f32", values
+    for kind in (np.float64, np.float32, np.float16, np.int8, np.uint16, np.int64, np.bool_):
+        for values in (kind(1), [kind(1), kind(0)], [[kind(1)], (kind(0),)], [np.zeros(2, kind)], np.zeros(2, kind)):
+            assert loch.tensor(values).dtype == np.dtype(kind), values
+        assert loch.full(2, kind(1)).dtype == np.dtype(kind) == loch.full(2, np.array(1, kind)).dtype
+        assert loch.tensor([loch.ones(2, kind), loch.ones(2, kind)]).dtype == np.dtype(kind)
+    assert loch.tensor([np.float64(0.1), 2.0]).dtype == "f64" and loch.tensor([0.1], "f64").item() == 0.1
+    assert loch.tensor([np.int8(5), 6]).dtype == "i64" and loch.tensor([loch.tensor(0.5, "bf16")]).dtype == "bf16"
+    assert (loch.tensor([0.1], "f64") == [0.1]).item() and not (loch.tensor([0.1]) == [0.1]).item()  # exact
 
 
 def test_a_list_that_changes_while_it_is_read():
@@ -258,6 +277,14 @@ def test_files(tmp_path):
     loch.save(str(path), loch.ones(3, "bf16"), as_bits=True)
     assert loch.load(path, "bf16").tolist() == [1, 1, 1]
     assert loch.load(path, "bf16", device="sim:16MiB").device.startswith("sim")
+    np.save(path, np.arange(3))
+    for mapped in (False, None):
+        converted = loch.load(path, "f32", mapped=mapped)
+        assert (converted.dtype, converted.tolist()) == ("f32", [0, 1, 2])
+    assert loch.load(path, "i8", device="sim:16MiB").tolist() == [0, 1, 2]
+    assert loch.load(path, "i64", mapped=True).dtype == loch.load(path).dtype == "i64"
+    with pytest.raises(ValueError, match="i64 cannot become f32: load it without mapped=True"):
+        loch.load(path, "f32", mapped=True)
     with pytest.raises(FileNotFoundError):
         loch.load(tmp_path / "missing.npy")
     with pytest.raises(OSError):
