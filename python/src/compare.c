@@ -88,11 +88,19 @@ static loch_dtype compare_choose(loch_dtype a, loch_dtype b)
 
 /* --- blocks --- */
 
+/* clang-format off */
 #define COMPARE_TYPES(X)                                                                                               \
     X(F64, double)                                                                                                     \
     X(F32, float)                                                                                                      \
-    X(I8, int8_t) X(I16, int16_t) X(I32, int32_t) X(I64, int64_t) X(U8, uint8_t) X(U16, uint16_t) X(U32, uint32_t)     \
-        X(U64, uint64_t)
+    X(I8, int8_t)                                                                                                      \
+    X(I16, int16_t)                                                                                                    \
+    X(I32, int32_t)                                                                                                    \
+    X(I64, int64_t)                                                                                                    \
+    X(U8, uint8_t)                                                                                                     \
+    X(U16, uint16_t)                                                                                                   \
+    X(U32, uint32_t)                                                                                                   \
+    X(U64, uint64_t)
+/* clang-format on */
 
 /* Compares a whole block of one type: Py_EQ, Py_LT or Py_LE. The count is a constant, so that the compiler makes
  * vectors of the loops without code for their ends. */

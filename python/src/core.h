@@ -97,6 +97,10 @@ void lochpy_free(PyObject *self);
 /* Raises the exception of a failed call of Loch, from the error record of the thread. Returns NULL. */
 PyObject *lochpy_raise(loch_status status);
 
+/* Returns 0 for LOCH_OK; otherwise raises the exception of a call that was given a path, for which E_NOT_FOUND is a
+ * FileNotFoundError, and returns -1. */
+int lochpy_check_file(loch_status status);
+
 /* Raises the exception of a status with a sentence of the extension's own. Returns NULL. */
 PyObject *lochpy_raise_text(loch_status status, const char *format, ...) LOCH_PRINTF(2, 3);
 
@@ -127,6 +131,14 @@ static inline int lochpy_check(loch_status status)
         lochpy_check(lochpy_status);                                                                                   \
     })
 
+/* LOCHPY_TRY for a call that is given a path. */
+#define LOCHPY_TRY_FILE(call)                                                                                          \
+    __extension__({                                                                                                    \
+        loch_status lochpy_status;                                                                                     \
+        LOCHPY_WITHOUT_GIL(lochpy_status = (call));                                                                    \
+        lochpy_check_file(lochpy_status);                                                                              \
+    })
+
 /* --- arguments (arguments.c) --- */
 
 /* Sizes or strides of a tensor. */
@@ -155,6 +167,9 @@ int lochpy_set_dtypes(PyObject *tuple);
 
 /* Reads a number of bytes: an integer, or text such as "40GiB". None and NULL give 0. */
 int lochpy_read_bytes(PyObject *argument, size_t *out);
+
+/* Reads a limit in bytes: None and NULL give 0, no limit; 0 raises. */
+int lochpy_read_limit(PyObject *argument, size_t *out);
 
 /* Reads a number for an element of a type. Integers and floats that the type cannot hold raise an OverflowError or a
  * ValueError, as in NumPy. LOCH_DTYPE_NONE accepts all numbers of 64 bits. */

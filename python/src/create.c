@@ -357,7 +357,7 @@ PyObject *lochpy_load(PyObject *module, PyObject *arguments, PyObject *keywords)
             (void)lochpy_raise_text(LOCH_E_INVALID, "a mapped file of %s cannot become %s: load it without mapped=True",
                                     loch_dtype_name(stored), loch_dtype_name(options.dtype));
         } else {
-            result = lochpy_made(status, made);
+            result = lochpy_check_file(status) == 0 ? lochpy_make_tensor(made) : NULL;
         }
     }
     Py_DECREF(path);

@@ -90,10 +90,11 @@ static PyMethodDef module_methods[] = {
     LOCHPY_KEYWORDS("full", lochpy_full,
                     "full(shape, value, dtype=None, *, device=None, pool=None, stream=None, tag=None)\n--\n\nA tensor "
                     "with all elements equal."),
-    LOCHPY_KEYWORDS("tensor", lochpy_tensor_of_numbers,
-                    "tensor(values, dtype=None, device=None, *, pool=None, stream=None, tag=None)\n--\n\nA tensor of "
-                    "numbers in nested lists, or a copy of an array.\n\nUnless a type is named, arrays and numbers with a "
-                    "type keep it. For numbers of Python it is bool, i64 (u64 for large ones) or f32."),
+    LOCHPY_KEYWORDS(
+        "tensor", lochpy_tensor_of_numbers,
+        "tensor(values, dtype=None, device=None, *, pool=None, stream=None, tag=None)\n--\n\nA tensor of "
+        "numbers in nested lists, or a copy of an array.\n\nUnless a type is named, arrays and numbers with a "
+        "type keep it. For numbers of Python it is bool, i64 (u64 for large ones) or f32."),
     LOCHPY_KEYWORDS(
         "from_dlpack", lochpy_from_dlpack,
         "from_dlpack(source, *, stream=None, copy=None)\n--\n\nA tensor that shares the memory of another library's."),

@@ -443,7 +443,7 @@ static PyObject *tensor_save(PyObject *self, PyObject *arguments, PyObject *keyw
                                      &options.as_bits))
         return NULL;
     int result = lochpy_awake(lochpy_tensor_of(self));
-    if (result == 0) result = LOCHPY_TRY(loch_npy_save(lochpy_tensor_of(self), PyBytes_AsString(path), &options));
+    if (result == 0) result = LOCHPY_TRY_FILE(loch_npy_save(lochpy_tensor_of(self), PyBytes_AsString(path), &options));
     Py_DECREF(path);
     if (result != 0) return NULL;
     Py_RETURN_NONE;

@@ -4,6 +4,7 @@
 import operator
 
 import loch
+import loch.safetensors
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,6 +33,24 @@ def test_shapes_that_cannot_be(wrong):
 def test_things_that_are_no_shape(wrong):
     with pytest.raises(TypeError):
         loch.zeros(wrong)
+
+
+def test_sentences_say_what_to_write():
+    tensor = loch.ones(1)
+    cases = [
+        (lambda: loch.zeros(2, 3), r"one argument, as in zeros\(\(2, 3\)\)"),
+        (lambda: loch.ones(2, 3, 4), r"one argument, as in zeros\(\(2, 3\)\)"),
+        (lambda: tensor.to("f16"), "'f16' is a type of elements, not a device: write dtype='f16'"),
+        (lambda: tensor.to(loch.float16), "write dtype=loch.float16"),
+        (lambda: tensor.to(float), "write dtype="),
+        (lambda: loch.zeros(3, "f32", "bf16"), "write dtype='bf16'"),
+        (lambda: loch.safetensors.save("/no/such/file", {1: tensor}), "write 1 as a str"),
+        (lambda: loch.safetensors.save("/no/such/file", {"a": tensor}, {"step": 2}), "write 2 as a str"),
+        (lambda: loch.tag(5), "a tag is a name, not 5"),
+    ]
+    for call, sentence in cases:
+        with pytest.raises(TypeError, match=sentence):
+            call()
 
 
 def test_memory_that_is_not_there():

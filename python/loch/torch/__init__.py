@@ -134,8 +134,8 @@ def enable(
     is enabled with other settings.
     """
     global _settings
-    settings = {"limit": limit, "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
-    settings["headroom"] = headroom
+    settings = {"limit": _core.read_limit(limit), "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
+    settings["headroom"] = headroom = _core.read_bytes(headroom)
     with _lock:
         if _settings is not None:
             if settings != _settings:
