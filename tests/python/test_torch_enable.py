@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -47,6 +48,14 @@ except torch.OutOfMemoryError:
 assert "cuda:0: 1.0 MiB in use" in loch.torch.report()
 """)
     assert text.split("\n") == [f"loch {1 << 20} 1", "out of memory"]
+
+
+def test_the_page_runs_without_a_gpu():
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "pytorch.md").read_text()
+    piece = re.search(r"^## Without a GPU$.*?^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE).group(1)
+    lines = run(piece).split("\n")
+    assert lines[:2] == ["256 MiB in use, 256 MiB reserved", "0 MiB reserved asleep"]
+    assert "Tried to allocate 2.00 GiB" in lines[2] and "1024.00 MiB allowed" in lines[2]
 
 
 def test_settings_of_the_environment():
