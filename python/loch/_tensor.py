@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What a Tensor does in Python: pickles, and arrays of NumPy."""
+"""What a Tensor does in Python: pickles, its repr, and arrays of NumPy."""
 
 from __future__ import annotations
 
 import pickle
+import textwrap
 from typing import Any
 
 from . import _core
@@ -26,6 +27,24 @@ def reduce(tensor: _core.Tensor, protocol: int) -> tuple[Any, tuple[Any, ...]]:
         flat = tensor.to("cpu").contiguous().view(-1).view_as("u8")
         contents = pickle.PickleBuffer(flat) if protocol >= 5 else bytes(flat)
     return _rebuild, (tensor.dtype.name, tensor.shape, contents, tensor.device)
+
+
+_START = "loch.tensor("
+_WIDTH = 75  # of a line, as NumPy's
+
+
+def represent(tensor: _core.Tensor) -> str:
+    """The elements as an expression that makes the tensor again, unless it is too large to be shown whole."""
+    device = "" if tensor.device == "cpu" else f", device={tensor.device!r}"
+    end = f"dtype={tensor.dtype.name!r}{device})"
+    if not tensor.size:
+        return f"loch.empty({tensor.shape}, {end}"
+    values = tensor.format(separator=", ", width=_WIDTH - len(_START) - 1)
+    text = _START + textwrap.indent(values, " " * len(_START)).lstrip() + ","
+    if tensor.size > 1000:
+        end = f"shape={tensor.shape}, {end}"
+    last = len(text) - text.rfind("\n") - 1
+    return text + (" " if last + len(end) < _WIDTH else "\n" + " " * len(_START)) + end
 
 
 def array(tensor: _core.Tensor, dtype: Any, copy: bool | None) -> Any:

@@ -358,6 +358,7 @@ void lochpy_export_end(const loch_allocator *pool);
 PyObject *lochpy_tensor_str(PyObject *self);
 PyObject *lochpy_tensor_repr(PyObject *self);
 PyObject *lochpy_tensor_format(PyObject *self, PyObject *arguments, PyObject *keywords);
+PyObject *lochpy_tensor_format_with(PyObject *self, PyObject *specification);
 
 /* Indices (index.c). */
 PyObject *lochpy_tensor_get(PyObject *self, PyObject *key);

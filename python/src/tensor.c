@@ -537,6 +537,8 @@ static PyMethodDef tensor_methods[] = {
     LOCHPY_KEYWORDS("format", lochpy_tensor_format,
                     "format($self, /, *, precision=0, threshold=0, edge=0, width=0, notation='auto', "
                     "separator=None)\n--\n\nThe elements as text, as NumPy's array2string."),
+    LOCHPY_ONE("__format__", lochpy_tensor_format_with,
+               "__format__($self, specification, /)\n--\n\nFormats a tensor without dimensions as its number."),
     LOCHPY_NONE("tolist", lochpy_tensor_tolist, "tolist($self, /)\n--\n\nThe elements in nested lists."),
     LOCHPY_VARIABLE("item", lochpy_tensor_item, "item($self, /, *index)\n--\n\nOne element as a number of Python."),
     LOCHPY_NONE("numpy", tensor_numpy, "numpy($self, /)\n--\n\nAn array of NumPy that shares the memory."),

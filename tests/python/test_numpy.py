@@ -408,7 +408,7 @@ def test_conversions():
     assert np.from_dlpack(tensor.to(dtype="i8")).tolist() == [0, -1, 2]
     assert np.from_dlpack(tensor.to(dtype="bf16").to(dtype="f32")).tolist() == [0.5, -1.5, 2.5]
     assert tensor.to().address == tensor.address
-    assert "f32[3]" in repr(tensor)
+    assert repr(tensor) == "loch.tensor([ 0.5, -1.5,  2.5], dtype='f32')"
 
 
 def test_the_end_of_the_interpreter():
