@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a Tensor does in Python: pickles, its repr, and arrays of NumPy."""
+"""What a Tensor does in Python: pickles, its repr, arrays of NumPy, and indices with arrays."""
 
 from __future__ import annotations
 
@@ -27,6 +27,30 @@ def reduce(tensor: _core.Tensor, protocol: int) -> tuple[Any, tuple[Any, ...]]:
         flat = tensor.to("cpu").contiguous().view(-1).view_as("u8")
         contents = pickle.PickleBuffer(flat) if protocol >= 5 else bytes(flat)
     return _rebuild, (tensor.dtype.name, tensor.shape, contents, tensor.device)
+
+
+def _show_bits(tensor: _core.Tensor) -> Any:
+    """An array of NumPy on the elements as unsigned integers, for types that NumPy lacks, too."""
+    return array(tensor.view_as(f"u{8 * tensor.itemsize}"), None, None)
+
+
+def _make_key(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return tuple(map(_make_key, key))
+    return array(key, None, None) if isinstance(key, _core.Tensor) else key
+
+
+def take(tensor: _core.Tensor, key: Any) -> _core.Tensor:
+    """A copy of the elements that an index with arrays or lists chooses, by the rules of NumPy, which does it."""
+    import numpy
+
+    return _core.tensor(numpy.asarray(_show_bits(tensor)[_make_key(key)])).view_as(tensor.dtype)
+
+
+def put(tensor: _core.Tensor, key: Any, value: Any) -> None:
+    """Assigns to the elements that an index with arrays or lists chooses."""
+    made = value.to("cpu", tensor.dtype) if isinstance(value, _core.Tensor) else _core.tensor(value, tensor.dtype)
+    _show_bits(tensor)[_make_key(key)] = _show_bits(made)
 
 
 _START = "loch.tensor("

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Indices: integers, slices, None and Ellipsis, as in NumPy's basic indexing; and assignment to parts. */
+/* Indices: integers, slices, None and Ellipsis, as in NumPy's basic indexing; and assignment to parts. Indices with
+ * arrays are NumPy's work: loch._tensor. */
 #include "core.h"
 
 #define INDEX_KEYS_MAX (2 * LOCH_DIMENSIONS_MAX + 1)
@@ -91,7 +92,8 @@ static int index_by(index_walk *walk, PyObject *key, int open)
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
         PyErr_Clear(); /* an array with dimensions has the slot and refuses */
     }
-    return index_refuse("only integers, slices, None and Ellipsis are indices of a tensor");
+    return index_refuse(
+        "only integers, slices, None, Ellipsis, and arrays of integers or bools are indices of a tensor");
 }
 
 /* Reads how many axes an Ellipsis, or the missing keys at the end, stand for. */
@@ -117,8 +119,26 @@ static int index_count(PyObject *keys, size_t dimensions, int *open)
     return 0;
 }
 
+/* Tells whether an index has a list or an array in it that is not one integer. */
+static bool index_has_array(PyObject *key)
+{
+    if (PyTuple_Check(key)) {
+        bool is_found = false;
+        for (Py_ssize_t at = 0; !is_found && at < PyTuple_Size(key); at++)
+            is_found = !PyTuple_Check(PyTuple_GetItem(key, at)) && index_has_array(PyTuple_GetItem(key, at));
+        return is_found;
+    }
+    if (PyList_Check(key)) return true;
+    if (PyLong_Check(key) || PySlice_Check(key) || !PyObject_HasAttrString(key, "__dlpack__")) return false;
+    PyObject *number = PyNumber_Index(key);
+    if (!number) PyErr_Clear();
+    Py_XDECREF(number);
+    return !number;
+}
+
 PyObject *lochpy_tensor_get(PyObject *self, PyObject *key)
 {
+    if (index_has_array(key)) return lochpy_call("loch._tensor", "take", "(OO)", self, key);
     PyObject *keys;
     if (PyTuple_Check(key)) {
         Py_INCREF(key);
@@ -219,6 +239,11 @@ int lochpy_tensor_set(PyObject *self, PyObject *key, PyObject *value)
     if (!value) {
         PyErr_SetString(PyExc_TypeError, "elements of a tensor cannot be deleted");
         return -1;
+    }
+    if (index_has_array(key)) {
+        PyObject *none = lochpy_call("loch._tensor", "put", "(OOO)", self, key, value);
+        Py_XDECREF(none);
+        return none ? 0 : -1;
     }
     PyObject *view = lochpy_tensor_get(self, key);
     if (!view) return -1;

@@ -276,7 +276,36 @@ def test_indices_are_numpys(array, data):
     assert np.all(array[keys] == 7)
 
 
-@pytest.mark.parametrize("key", [1.0, True, "a", [0], np.array([0, 1]), b"x", object(), (0, 1.5), ([0],), loch.zeros(2)])
+@given(npst.arrays(np.int32, npst.array_shapes(min_dims=1, max_dims=3, max_side=4)), st.data())
+def test_indices_with_arrays_are_numpys(array, data):
+    kind = data.draw(st.sampled_from(["integers", "mask", "list", "mixed"]))
+    rows = data.draw(npst.arrays(np.int64, npst.array_shapes(max_dims=2, max_side=3), elements=st.integers(-len(array), len(array) - 1)))
+    key = {"integers": rows, "mask": array % 2 == 0, "list": rows.tolist(), "mixed": (..., rows % array.shape[-1])}[kind]
+    turned = key if kind in ("list", "mixed") or data.draw(st.booleans()) else loch.from_numpy(key)
+    tensor = loch.tensor(array)
+    part = tensor[turned]
+    assert isinstance(part, loch.Tensor) and part.dtype == "i32" and part.tolist() == array[key].tolist()
+    changed = array.copy()
+    changed[key] = 7
+    tensor[turned] = 7
+    assert tensor.tolist() == changed.tolist() and part.tolist() == array[key].tolist()  # the part is a copy
+
+
+def test_indices_with_arrays_of_other_types():
+    tensor = loch.tensor([[1.5, 2.5], [3.5, 4.5]], "bf16")
+    assert tensor[[1, 0]].tolist() == [[3.5, 4.5], [1.5, 2.5]] and tensor[[1]].dtype == "bf16"
+    tensor[tensor > 2] = loch.tensor(0.5, device="sim:16MiB")
+    tensor[[0], [0]] = [9]
+    assert tensor.tolist() == [[9, 0.5], [0.5, 0.5]]
+    with pytest.raises(OverflowError, match="300 does not fit i8"):
+        loch.zeros(2, "i8")[[0]] = [300]
+    with pytest.raises(ValueError):
+        tensor[[0, 1]] = [1, 2, 3]
+    with pytest.raises(TypeError, match=r'\.to\("cpu"\) first'):
+        loch.ones(3, device="sim:16MiB")[[0]]
+
+
+@pytest.mark.parametrize("key", [1.0, True, "a", [0.5], np.array([0.0]), b"x", object(), (0, 1.5), ([0], "a"), loch.zeros(2), [5], [[True]]])
 def test_things_that_are_no_index(key):
     tensor = loch.zeros((2, 2))
     with pytest.raises((IndexError, TypeError)):
