@@ -11,7 +11,6 @@ from typing import (
     SupportsFloat,
     SupportsIndex,
     TypeAlias,
-    TypedDict,
     TypeVar,
     final,
     type_check_only,
@@ -20,7 +19,16 @@ from typing import (
 from typing_extensions import Buffer, CapsuleType, Self
 
 from ._dtypes import DType
-from ._stats import MemoryInfo, PoolInfo, SessionStats, Stats
+from ._stats import (
+    BlockInfo,
+    Compaction,
+    DeviceProperties,
+    MemoryInfo,
+    OptionInfo,
+    PoolInfo,
+    SessionStats,
+    Stats,
+)
 
 @type_check_only
 class _HasCudaStream(Protocol):
@@ -44,55 +52,13 @@ _Number: TypeAlias = SupportsFloat | SupportsIndex
 _Pressure = TypeVar("_Pressure", bound=Callable[[int], SupportsIndex])
 _Key: TypeAlias = SupportsIndex | slice | None | Any  # also Ellipsis and tuples
 
-@type_check_only
-class _Block(TypedDict):
-    address: int
-    requested_bytes: int
-    allocated_bytes: int
-    id: int
-    tag: str
-    stream_id: int
-    time_ns: int
-
-@type_check_only
-class _Compaction(TypedDict):
-    moves: int
-    moved_bytes: int
-    joined_bytes: int
-
-@type_check_only
-class _Option(TypedDict):
-    name: str
-    environment: str
-    type: str
-    default: str
-    text: str
-
-@type_check_only
-class _Properties(TypedDict):
-    driver: str
-    model: str
-    capabilities: frozenset[str]
-    index: int
-    numa_node: int
-    total_bytes: int
-    granule_bytes: int
-    alignment_bytes: int
-    mapping_limit: int
-    compute_capability: tuple[int, int]
-    multiprocessors: int
-    l2_bytes: int
-    shared_bytes: int
-    bus_id: str
-    driver_version: str
-
 @final
 class Device:
     def __new__(cls, name: _Device) -> Self: ...
     @property
     def name(self) -> str: ...
     @property
-    def properties(self) -> _Properties: ...
+    def properties(self) -> DeviceProperties: ...
     @property
     def default_pool(self) -> Pool: ...
     @default_pool.setter
@@ -205,7 +171,7 @@ class Pool:
     ) -> Block: ...
     def free(self, address: SupportsIndex, *, stream: _Stream = None) -> None: ...
     def session(self, name: str | None = None) -> Session: ...
-    def blocks(self) -> list[_Block]: ...
+    def blocks(self) -> list[BlockInfo]: ...
     def stats(self, tag: str | None = None) -> Stats: ...
     def info(self) -> PoolInfo: ...
     def reset_stats(self) -> None: ...
@@ -216,7 +182,7 @@ class Pool:
     def trim(self, keep: _Bytes | None = 0) -> int: ...
     def compact(
         self, contiguous: _Bytes | None = None, *, budget: _Bytes | None = None, stream: _Stream = None
-    ) -> _Compaction: ...
+    ) -> Compaction: ...
     def sleep(
         self,
         contents: Literal["pinned", "host", "file", "drop"] = "pinned",
@@ -433,7 +399,7 @@ def plan(
 ) -> tuple[tuple[int, ...], int, int, bool]: ...
 def get_option(name: str, /) -> str: ...
 def set_option(name: str, value: Any, /) -> None: ...
-def options() -> list[_Option]: ...
+def options() -> list[OptionInfo]: ...
 def read_bytes(size: _Bytes | None, /) -> int | None: ...
 def read_limit(limit: _Bytes | None, /) -> int | None: ...
 def set_thread_tag(name: str | None, /) -> str | None: ...

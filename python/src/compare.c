@@ -354,7 +354,7 @@ static PyObject *compare_as_tensor(PyObject *value)
 
 PyObject *lochpy_tensor_compare(PyObject *self, PyObject *other, int operation)
 {
-    loch_scalar number;
+    loch_scalar number = {.dtype = LOCH_DTYPE_NONE};
     PyObject *tensor = NULL;
     if (lochpy_is_number(other) ? compare_read_number(other, &number) != 0 : !(tensor = compare_as_tensor(other))) {
         if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_BufferError)) return NULL;
@@ -386,7 +386,7 @@ int lochpy_tensor_contains(PyObject *self, PyObject *value)
         loch_tensor_release(made);
         return -1;
     }
-    const int is_found = answers && memchr(answers, true, loch_tensor_get_elements(made)) != NULL;
+    const int is_found = answers && memchr(answers, 1, loch_tensor_get_elements(made)) != NULL;
     loch_tensor_release(made);
     return is_found;
 }

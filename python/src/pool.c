@@ -369,7 +369,7 @@ static PyObject *pool_idle(PyObject *self, void *unused)
 
 static int pool_set(PyObject *self, PyObject *value, loch_status (*set)(loch_allocator *, size_t))
 {
-    size_t bytes;
+    size_t bytes = 0;
     const bool is_limit = set == loch_pool_set_limit;
     if (!value) {
         PyErr_SetString(PyExc_AttributeError, "a limit cannot be deleted: None removes it");

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Pools, blocks, sessions, tags, limits, statistics, sleep."""
 
+import ast
 import gc
+import inspect
 import pickle
 import threading
 
@@ -274,6 +276,19 @@ def test_statistics_are_attributes_and_entries():
     assert pool.stats().peak_requested_bytes == 0 and pool.trim() > 0 and pool.info().reserved_bytes == 0
     report = pool.compact()
     assert report["moves"] == 0
+
+
+def test_types_of_figures_are_whole():
+    """What type checkers know of a dictionary is what it has."""
+    pool = loch.Pool()
+    block = pool.alloc(10)
+    tree = ast.parse(inspect.getsource(loch._stats))
+    known = {node.name: [name.target.id for name in ast.walk(node) if isinstance(name, ast.AnnAssign)]
+             for node in tree.body if isinstance(node, ast.ClassDef)}  # fmt: skip
+    for name, figures in {"Stats": pool.stats(), "PoolInfo": pool.info(), "BlockInfo": pool.blocks()[0], "Compaction": pool.compact(),
+                          "OptionInfo": loch.options()[0], "DeviceProperties": loch.Device("cpu").properties}.items():  # fmt: skip
+        assert sorted(known[name]) == sorted(figures), name
+    block.free()
 
 
 # --- sessions ---

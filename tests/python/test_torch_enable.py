@@ -63,7 +63,11 @@ def test_settings_of_the_environment():
 import loch.torch, torch
 loch.torch.enable()
 {ALLOC}(1 << 20, 0)
-print(loch.torch.stats()[0]["pools"][0]["limit_bytes"])
+figures = loch.torch.stats()[0]
+assert figures == loch.torch.stats(0) == loch.torch.stats("cuda:0") and loch.torch.stats(1) == {{}}
+assert figures.keys() == loch.torch.DeviceStats.__annotations__.keys(), figures.keys()
+assert figures["pools"][0].keys() == loch.torch.PoolStats.__annotations__.keys()
+print(figures["pools"][0]["limit_bytes"])
 """, LOCH_TORCH_DEVICE=SIM, LOCH_TORCH_LIMIT="32MiB")
     assert text == str(32 << 20)
 

@@ -27,7 +27,7 @@ import json
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 import torch
 
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
+    "DeviceStats",
     "Plan",
+    "PoolStats",
     "add_callbacks",
     "asleep",
     "enable",
@@ -160,6 +162,53 @@ def is_enabled() -> bool:
 # --- figures ---
 
 
+class PoolStats(TypedDict):
+    """Figures of one pool of a device."""
+
+    name: str
+    tag: str
+    id: list[int]
+    reserved_bytes: int
+    peak_reserved_bytes: int
+    used_bytes: int
+    free_bytes: int
+    waiting_bytes: int
+    captured_bytes: int
+    largest_free_bytes: int
+    asleep_bytes: int
+    limit_bytes: int
+
+
+class DeviceStats(TypedDict, total=False):
+    """Figures of a device: loch/stats.h, the sums of its pools, and the pools. Empty for one that was not used."""
+
+    allocs: int
+    frees: int
+    failures: int
+    blocks: int
+    peak_blocks: int
+    requested_bytes: int
+    peak_requested_bytes: int
+    allocated_bytes: int
+    peak_allocated_bytes: int
+    largest_bytes: int
+    limit_bytes: int
+    reserved_bytes: int
+    peak_reserved_bytes: int
+    cached_bytes: int
+    largest_free_bytes: int
+    retries: int
+    waits_ns: int
+    used_bytes: int
+    free_bytes: int
+    waiting_bytes: int
+    captured_bytes: int
+    asleep_bytes: int
+    host_bytes: int
+    fragmentation: float
+    pools: list[PoolStats]
+
+
 _SUMS = ("reserved_bytes", "used_bytes", "free_bytes", "waiting_bytes", "captured_bytes", "asleep_bytes")
 
 
@@ -169,13 +218,17 @@ def _read_pools() -> Any:
     return json.loads(_core.torch_pools())
 
 
-def stats(device: int | str | torch.device | None = None) -> dict[Any, Any]:
+@overload
+def stats(device: None = None) -> dict[int, DeviceStats]: ...
+@overload
+def stats(device: int | str | torch.device) -> DeviceStats: ...
+def stats(device: int | str | torch.device | None = None) -> dict[int, DeviceStats] | DeviceStats:
     """Returns Loch's own figures: a dict by the number of the device, or the figures of one device.
 
     Each device has the sums of its pools (reserved_bytes, used_bytes, free_bytes, asleep_bytes ...), the statistics of
     its allocations, host_bytes (pinned memory held for contents that sleep), and the list "pools". torch.cuda.memory_stats() has PyTorch's figures.
     """
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, DeviceStats] = {}
     read = _read_pools()
     for number, pools in read["devices"].items():
         figures = json.loads(_core.torch_stats(int(number)))
@@ -186,8 +239,7 @@ def stats(device: int | str | torch.device | None = None) -> dict[Any, Any]:
     if device is None:
         return found
     index = torch.device(device).index if isinstance(device, (str, torch.device)) else device
-    figures = found.get(index or 0)
-    return dict(figures) if figures else {}
+    return found.get(index or 0, {})
 
 
 def _show(size: int) -> str:
