@@ -100,9 +100,11 @@ static PyMethodDef module_methods[] = {
         "from_dlpack(source, *, stream=None, copy=None)\n--\n\nA tensor that shares the memory of another library's."),
     LOCHPY_KEYWORDS("from_buffer", lochpy_from_buffer,
                     "from_buffer(source, *, copy=False)\n--\n\nA tensor on the memory of an object with a buffer."),
-    LOCHPY_KEYWORDS("load", lochpy_load,
-                    "load(path, dtype=None, *, mapped=False, read_only=False, device=None, pool=None)\n--\n\nThe "
-                    "tensor of a .npy file."),
+    LOCHPY_KEYWORDS(
+        "load", lochpy_load,
+        "load(path, dtype=None, *, mapped=False, read_only=False, device=None, pool=None)\n--\n\nThe "
+        "tensor of a .npy file, converted to `dtype` if one is named. mapped=True maps the file and converts "
+        "nothing."),
     LOCHPY_KEYWORDS("_create_from", lochpy_create_from,
                     "_create_from(dtype, shape, contents, device=None)\n--\n\nA tensor with contents from bytes."),
     {NULL, NULL, 0, NULL},

@@ -88,6 +88,8 @@ torch.cuda._initialized = True
 refused(loch.torch.enable)
 torch.cuda._initialized = False
 refused(loch.torch.enable, limit="much")
+refused(loch.torch.enable, limit=0)
+refused(loch.torch.enable, limit="1MiB")
 refused(loch.torch.stats)
 loch.torch.enable(device="{SIM}")
 refused(loch.torch.enable, limit="1GiB")
@@ -96,9 +98,10 @@ refused(loch.torch.enable, limit="1GiB")
     assert "is built for the CPU only" in lines[0]
     assert "too late: PyTorch has used CUDA already" in lines[1]
     assert "40GiB" in lines[2] and "much" in lines[2]
-    assert "not enabled" in lines[3]
-    assert "enabled already" in lines[4]
-    assert len(lines) == 5
+    assert "None is no limit" in lines[3] and "a limit of 1.0 MiB never serves" in lines[4]
+    assert "not enabled" in lines[5]
+    assert "enabled already" in lines[6]
+    assert len(lines) == 7
 
 
 def test_after_a_use_that_python_did_not_see():

@@ -64,6 +64,7 @@ _settings: dict[str, Any] | None = None  # of the first enable
 _plugin: Any = None  # the plug-in's allocator, if there is no shim
 _callbacks: list[tuple[Callable[[], object] | None, Callable[[], object] | None]] = []  # before a sleep, after the wake
 _suspended: list[tuple[Callable[[], object] | None, Callable[[], object] | None]] | None = None  # wait for the wake
+_GRANULE = 2 << 20  # of CUDA
 CONTENTS = ("pinned", "host", "file", "drop")
 
 
@@ -132,12 +133,14 @@ def enable(
     device: Loch's name of the device with PyTorch's number %d; default LOCH_TORCH_DEVICE, or "cuda:%d".
     headroom: memory of each device that idle memory leaves to other libraries; default LOCH_POOL_HEADROOM, or 1 GiB.
 
-    A second call with the same settings does nothing. RuntimeError: CUDA was used before, PyTorch has no CUDA, or Loch
-    is enabled with other settings.
+    A second call with the same settings does nothing: "1GiB" and 1 << 30 are the same. RuntimeError: CUDA was used before,
+    PyTorch has no CUDA, or Loch is enabled with other settings. ValueError: the limit is no size, or none that can serve.
     """
     global _settings
     settings = {"limit": _core.read_limit(limit), "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
     settings["headroom"] = headroom = _core.read_bytes(headroom)
+    if settings["limit"] is not None and settings["limit"] < _GRANULE:
+        raise ValueError(f"a limit of {_show(settings['limit'])} never serves a request: pools take memory in units of 2 MiB")
     with _lock:
         if _settings is not None:
             if settings != _settings:
