@@ -137,10 +137,11 @@ def enable(
     PyTorch has no CUDA, or Loch is enabled with other settings. ValueError: the limit is no size, or none that can serve.
     """
     global _settings
-    settings = {"limit": _core.read_limit(limit), "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
+    limit_bytes = _core.read_limit(limit)
+    settings = {"limit": limit_bytes, "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
     settings["headroom"] = headroom = _core.read_bytes(headroom)
-    if settings["limit"] is not None and settings["limit"] < _GRANULE:
-        raise ValueError(f"a limit of {_show(settings['limit'])} never serves a request: pools take memory in units of 2 MiB")
+    if limit_bytes is not None and limit_bytes < _GRANULE:
+        raise ValueError(f"a limit of {_show(limit_bytes)} never serves a request: pools take memory in units of 2 MiB")
     with _lock:
         if _settings is not None:
             if settings != _settings:
