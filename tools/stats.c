@@ -36,8 +36,8 @@ const tool_command tool_stats = {
     "Usage: loch stats FILE [--allocator NAME] [--json]\n\n"
     "Prints what a recording says: the peak and what was live then, by tag and call site; what is live at the\n"
     "end; fragmentation and driver calls where they are recorded; lifetimes and sizes of blocks.\n"
-    "FILE is a trace, a file of the recorder or a memory snapshot of PyTorch, plain or compressed, or - for\n"
-    "standard input.\n\n"
+    "FILE is a trace, a file of the recorder, a snapshot of Loch or a memory snapshot of PyTorch, plain or\n"
+    "compressed, or - for standard input.\n\n"
     "  --allocator NAME   only blocks of this allocator\n"
     "  --json             exact figures as one JSON object\n",
     .run = stats_run,

@@ -59,18 +59,31 @@ from ._errors import Error, OutOfMemoryError
 from ._files import get_include, get_library, get_program
 from ._plan import Plan, plan
 from ._process import record, tag
-from ._stats import MemoryInfo, PoolInfo, SessionStats, Stats
+from ._stats import (
+    BlockInfo,
+    Compaction,
+    DeviceProperties,
+    MemoryInfo,
+    OptionInfo,
+    PoolInfo,
+    SessionStats,
+    Stats,
+)
 
 __version__: str = _core.version()
 _distribution.check()
 
 __all__ = [
     "Block",
+    "BlockInfo",
+    "Compaction",
     "DType",
     "Device",
+    "DeviceProperties",
     "Error",
     "Event",
     "MemoryInfo",
+    "OptionInfo",
     "OutOfMemoryError",
     "Plan",
     "Pool",

@@ -46,14 +46,14 @@ def full(
     stream: Any = None,
     tag: str | None = None,
 ) -> Tensor:
-    """A tensor with all elements equal. The number chooses the type unless one is named: bool, i64 or f64."""
+    """A tensor with all elements equal. The number chooses the type unless one is named, as for loch.tensor."""
     return _core.full(shape, value, dtype, device=device, pool=pool, stream=stream, tag=tag)
 
 
 def arange(
     start: float, stop: float | None = None, step: float = 1, dtype: Any = None, device: Any = None, *, pool: Pool | None = None
 ) -> Tensor:
-    """The numbers start, start + step, ... before stop, as numpy.arange: i64 for integers, otherwise f64."""
+    """The numbers start, start + step, ... before stop, as numpy.arange: i64 for integers, otherwise f32."""
     if stop is None:
         start, stop = 0, start
     if step == 0:
@@ -63,7 +63,7 @@ def arange(
         numbers = range(*map(operator.index, bounds))
         return _core.tensor(numbers, "i64" if dtype is None else dtype, device, pool=pool)
     count = max(0, math.ceil((stop - start) / step))
-    return _core.tensor([start + step * at for at in range(count)], "f64" if dtype is None else dtype, device, pool=pool)
+    return _core.tensor([start + step * at for at in range(count)], "f32" if dtype is None else dtype, device, pool=pool)
 
 
 def from_numpy(array: Any, *, copy: bool = False) -> Tensor:

@@ -94,6 +94,8 @@ def name_of(value: Any) -> str:
     """Returns a name of a type of another library, for the library to look up."""
     if isinstance(value, DType):
         return value.name
+    if isinstance(value, int):
+        raise TypeError(f"{value!r} is no type of elements: the sizes of a shape are one argument, as in zeros((2, 3))")
     if isinstance(value, type) and value in _PYTHON:
         return _PYTHON[value]
     if getattr(value, "isnative", True) is False:

@@ -55,8 +55,12 @@ class OutOfRangeError(Error, IndexError):
     """An index or a range reaches beyond its memory; ends loops over a tensor."""
 
 
-class NotFoundError(Error, FileNotFoundError):
-    """There is no file, device or option of that name."""
+class NotFoundError(Error, LookupError):
+    """There is no device, driver, library or option of that name."""
+
+
+class MissingFileError(NotFoundError, FileNotFoundError):
+    """There is no file or folder of that name."""
 
 
 class FileError(Error, OSError):
@@ -94,6 +98,15 @@ def failure(
 ) -> Error:
     """Makes the exception of a status."""
     return _CLASSES.get(status, Error)(sentence, status, owner, missing_bytes, remedy, attempts)
+
+
+def file_failure(
+    status: str, sentence: str, owner: str = "", missing_bytes: int = 0, remedy: str = "unknown", attempts: int = 0
+) -> Error:
+    """Makes the exception of a call that was given a path."""
+    if status == "E_NOT_FOUND":
+        return MissingFileError(sentence, status, owner, missing_bytes, remedy, attempts)
+    return failure(status, sentence, owner, missing_bytes, remedy, attempts)
 
 
 def export_failure(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Figures: dictionaries whose entries are attributes too."""
+"""Figures, and what other calls return as dictionaries."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 
 class Figures(dict[str, int]):
@@ -11,11 +11,13 @@ class Figures(dict[str, int]):
 
     __slots__ = ()
 
-    def __getattr__(self, name: str) -> int:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"there is no figure {name!r}: {', '.join(self)}") from None
+    if not TYPE_CHECKING:  # type checkers know the names
+
+        def __getattr__(self, name: str) -> int:
+            try:
+                return self[name]
+            except KeyError:
+                raise AttributeError(f"there is no figure {name!r}: {', '.join(self)}") from None
 
     def __dir__(self) -> list[str]:
         return sorted([*super().__dir__(), *self])
@@ -32,6 +34,25 @@ class Stats(Figures):
 
     __slots__ = ()
 
+    if TYPE_CHECKING:
+        allocs: int
+        frees: int
+        failures: int
+        blocks: int
+        peak_blocks: int
+        requested_bytes: int
+        peak_requested_bytes: int
+        allocated_bytes: int
+        peak_allocated_bytes: int
+        largest_bytes: int
+        limit_bytes: int
+        reserved_bytes: int
+        peak_reserved_bytes: int
+        cached_bytes: int
+        largest_free_bytes: int
+        retries: int
+        waits_ns: int
+
     @property
     def fragmentation(self) -> float:
         """Part of the cached bytes that the largest free piece leaves; 0 if nothing is cached or in use."""
@@ -43,6 +64,29 @@ class PoolInfo(Figures):
     """Figures of a pool at one moment: loch_pool_info in loch/pool.h."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+        limit_bytes: int
+        idle_bytes: int
+        reserved_bytes: int
+        peak_reserved_bytes: int
+        used_bytes: int
+        free_bytes: int
+        waiting_bytes: int
+        thread_bytes: int
+        captured_bytes: int
+        largest_free_bytes: int
+        handles: int
+        streams: int
+        handles_created: int
+        handles_moved: int
+        handles_released: int
+        events_recorded: int
+        waits_on_device: int
+        waits_on_host: int
+        handles_revived: int
+        asleep_bytes: int
+        excess_bytes: int
 
 
 class SessionStats(NamedTuple):
@@ -58,3 +102,53 @@ class MemoryInfo(NamedTuple):
 
     free: int
     total: int
+
+
+class BlockInfo(TypedDict):
+    """A live block: Pool.blocks."""
+
+    address: int
+    requested_bytes: int
+    allocated_bytes: int
+    id: int
+    tag: str
+    stream_id: int
+    time_ns: int
+
+
+class Compaction(TypedDict):
+    """What Pool.compact did."""
+
+    moves: int
+    moved_bytes: int
+    joined_bytes: int
+
+
+class OptionInfo(TypedDict):
+    """An option of the library: options."""
+
+    name: str
+    environment: str
+    type: str
+    default: str
+    text: str
+
+
+class DeviceProperties(TypedDict):
+    """Device.properties."""
+
+    driver: str
+    model: str
+    capabilities: frozenset[str]
+    index: int
+    numa_node: int
+    total_bytes: int
+    granule_bytes: int
+    alignment_bytes: int
+    mapping_limit: int
+    compute_capability: tuple[int, int]
+    multiprocessors: int
+    l2_bytes: int
+    shared_bytes: int
+    bus_id: str
+    driver_version: str

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What a Tensor does in Python: pickles, and arrays of NumPy."""
+"""What a Tensor does in Python: pickles, its repr, arrays of NumPy, and indices with arrays."""
 
 from __future__ import annotations
 
 import pickle
+import textwrap
 from typing import Any
 
 from . import _core
@@ -26,6 +27,48 @@ def reduce(tensor: _core.Tensor, protocol: int) -> tuple[Any, tuple[Any, ...]]:
         flat = tensor.to("cpu").contiguous().view(-1).view_as("u8")
         contents = pickle.PickleBuffer(flat) if protocol >= 5 else bytes(flat)
     return _rebuild, (tensor.dtype.name, tensor.shape, contents, tensor.device)
+
+
+def _show_bits(tensor: _core.Tensor) -> Any:
+    """An array of NumPy on the elements as unsigned integers, for types that NumPy lacks, too."""
+    return array(tensor.view_as(f"u{8 * tensor.itemsize}"), None, None)
+
+
+def _make_key(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return tuple(map(_make_key, key))
+    return array(key, None, None) if isinstance(key, _core.Tensor) else key
+
+
+def take(tensor: _core.Tensor, key: Any) -> _core.Tensor:
+    """A copy of the elements that an index with arrays or lists chooses, by the rules of NumPy, which does it."""
+    import numpy
+
+    return _core.tensor(numpy.asarray(_show_bits(tensor)[_make_key(key)])).view_as(tensor.dtype)
+
+
+def put(tensor: _core.Tensor, key: Any, value: Any) -> None:
+    """Assigns to the elements that an index with arrays or lists chooses."""
+    made = value.to("cpu", tensor.dtype) if isinstance(value, _core.Tensor) else _core.tensor(value, tensor.dtype)
+    _show_bits(tensor)[_make_key(key)] = _show_bits(made)
+
+
+_START = "loch.tensor("
+_WIDTH = 75  # of a line, as NumPy's
+
+
+def represent(tensor: _core.Tensor) -> str:
+    """The elements as an expression that makes the tensor again, unless it is too large to be shown whole."""
+    device = "" if tensor.device == "cpu" else f", device={tensor.device!r}"
+    end = f"dtype={tensor.dtype.name!r}{device})"
+    if not tensor.size:
+        return f"loch.empty({tensor.shape}, {end}"
+    values = tensor.format(separator=", ", width=_WIDTH - len(_START) - 1)
+    text = _START + textwrap.indent(values, " " * len(_START)).lstrip() + ","
+    if tensor.size > 1000:
+        end = f"shape={tensor.shape}, {end}"
+    last = len(text) - text.rfind("\n") - 1
+    return text + (" " if last + len(end) < _WIDTH else "\n" + " " * len(_START)) + end
 
 
 def array(tensor: _core.Tensor, dtype: Any, copy: bool | None) -> Any:

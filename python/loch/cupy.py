@@ -85,6 +85,7 @@ def malloc(size: int) -> Any:
 
 def _set(device: str, limit: int | str | None) -> None:
     global _settings
+    limit = _core.read_limit(limit)
     with _lock:
         if _settings not in (None, (device, limit)):
             raise RuntimeError(f"loch.cupy is in use with device and limit {_settings}")

@@ -43,6 +43,7 @@ def _set(handler: object) -> object:
 
 def _make(device: str, limit: int | str | None) -> object:
     global _pool, _handler, _settings
+    limit = _core.read_limit(limit)
     version = tuple(int(part) for part in numpy.__version__.split(".")[:2])
     if version < (1, 22):
         raise RuntimeError(f"NumPy {numpy.__version__} has no memory handlers; 1.22 is the first")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnxruntime
 
-from . import Device, get_library
+from . import Device, _core, get_library
 
 if TYPE_CHECKING:
     import os
@@ -42,21 +42,21 @@ def create_session(
     options: Any = None,
     *,
     name: str = "onnxruntime",
-    limit: int | None = None,
+    limit: int | str | None = None,
     providers: Any = ("CPUExecutionProvider",),
     **arguments: Any,
 ) -> Any:
     """Creates an onnxruntime.InferenceSession whose memory comes from Loch.
 
     options: an onnxruntime.SessionOptions, which is changed; None for new ones. name: for the figures, at most 55 characters; several
-    sessions may have one name. limit: the most bytes in use under this name. A name that was first used without a limit never has one.
+    sessions may have one name. limit: the most in use under this name ("2GiB" or a number of bytes). A name that was first used without a limit never has one.
     arguments: further ones of InferenceSession.
     """
     global _pool
     if options is None:
         options = onnxruntime.SessionOptions()
     options.add_session_config_entry("loch.session", name)
-    options.add_session_config_entry("loch.limit_bytes", str(limit or 0))
+    options.add_session_config_entry("loch.limit_bytes", str(_core.read_limit(limit) or 0))
     with _lock:
         if _pool is None:
             _pool = Device("cpu").default_pool

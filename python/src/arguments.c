@@ -190,6 +190,14 @@ int lochpy_read_bytes(PyObject *argument, size_t *out)
     return 0;
 }
 
+int lochpy_read_limit(PyObject *argument, size_t *out)
+{
+    if (lochpy_read_bytes(argument, out) != 0) return -1;
+    if (*out || !argument || Py_IsNone(argument)) return 0;
+    PyErr_SetString(PyExc_ValueError, "a limit of 0 bytes never serves a request: None is no limit");
+    return -1;
+}
+
 int lochpy_read_seconds(PyObject *argument, uint64_t *out_ns)
 {
     *out_ns = 0;

@@ -97,6 +97,10 @@ void lochpy_free(PyObject *self);
 /* Raises the exception of a failed call of Loch, from the error record of the thread. Returns NULL. */
 PyObject *lochpy_raise(loch_status status);
 
+/* Returns 0 for LOCH_OK; otherwise raises the exception of a call that was given a path, for which E_NOT_FOUND is a
+ * FileNotFoundError, and returns -1. */
+int lochpy_check_file(loch_status status);
+
 /* Raises the exception of a status with a sentence of the extension's own. Returns NULL. */
 PyObject *lochpy_raise_text(loch_status status, const char *format, ...) LOCH_PRINTF(2, 3);
 
@@ -127,6 +131,14 @@ static inline int lochpy_check(loch_status status)
         lochpy_check(lochpy_status);                                                                                   \
     })
 
+/* LOCHPY_TRY for a call that is given a path. */
+#define LOCHPY_TRY_FILE(call)                                                                                          \
+    __extension__({                                                                                                    \
+        loch_status lochpy_status;                                                                                     \
+        LOCHPY_WITHOUT_GIL(lochpy_status = (call));                                                                    \
+        lochpy_check_file(lochpy_status);                                                                              \
+    })
+
 /* --- arguments (arguments.c) --- */
 
 /* Sizes or strides of a tensor. */
@@ -155,6 +167,9 @@ int lochpy_set_dtypes(PyObject *tuple);
 
 /* Reads a number of bytes: an integer, or text such as "40GiB". None and NULL give 0. */
 int lochpy_read_bytes(PyObject *argument, size_t *out);
+
+/* Reads a limit in bytes: None and NULL give 0, no limit; 0 raises. */
+int lochpy_read_limit(PyObject *argument, size_t *out);
 
 /* Reads a number for an element of a type. Integers and floats that the type cannot hold raise an OverflowError or a
  * ValueError, as in NumPy. LOCH_DTYPE_NONE accepts all numbers of 64 bits. */
@@ -343,6 +358,7 @@ void lochpy_export_end(const loch_allocator *pool);
 PyObject *lochpy_tensor_str(PyObject *self);
 PyObject *lochpy_tensor_repr(PyObject *self);
 PyObject *lochpy_tensor_format(PyObject *self, PyObject *arguments, PyObject *keywords);
+PyObject *lochpy_tensor_format_with(PyObject *self, PyObject *specification);
 
 /* Indices (index.c). */
 PyObject *lochpy_tensor_get(PyObject *self, PyObject *key);
@@ -354,18 +370,34 @@ Py_ssize_t lochpy_tensor_length(PyObject *self);
 loch_status lochpy_slice(loch_tensor *tensor, int axis, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t step,
                          loch_tensor **out);
 
-/* Makes a Tensor of anything that can be assigned: numbers in lists, arrays, tensors. */
-PyObject *lochpy_as_tensor(PyObject *value);
+/* Tells whether a value holds numbers in nested lists. */
+static inline bool lochpy_is_sequence(PyObject *value)
+{
+    return PyList_Check(value) || PyTuple_Check(value) || PyObject_TypeCheck(value, &PyRange_Type);
+}
+
+/* Tells whether a value is one number, or something that is not known and is read as one. */
+bool lochpy_is_number(PyObject *value);
+
+/* Makes a Tensor of anything that can be assigned: numbers in lists, arrays, tensors. `dtype` is the type for numbers
+ * in lists, which have to fit it; LOCH_DTYPE_NONE for one that holds them exactly. */
+PyObject *lochpy_as_tensor(PyObject *value, loch_dtype dtype);
 
 /* Numbers (number.c). */
 PyObject *lochpy_tensor_tolist(PyObject *self, PyObject *unused);
 PyObject *lochpy_tensor_item(PyObject *self, PyObject *arguments);
-PyObject *lochpy_tensor_compare(PyObject *self, PyObject *other, int operation);
 int lochpy_tensor_bool(PyObject *self);
-int lochpy_tensor_contains(PyObject *self, PyObject *value);
 PyObject *lochpy_tensor_int(PyObject *self);
 PyObject *lochpy_tensor_float(PyObject *self);
 PyObject *lochpy_tensor_index_number(PyObject *self);
+
+/* Makes a tensor of an integer type on the host of one of another integer type: numbers beyond the range become the
+ * least or the most. `stream` orders the reads, and may be NULL. */
+loch_tensor *lochpy_clip(loch_tensor *tensor, loch_dtype dtype, loch_stream *stream);
+
+/* Comparisons (compare.c). */
+PyObject *lochpy_tensor_compare(PyObject *self, PyObject *other, int operation);
+int lochpy_tensor_contains(PyObject *self, PyObject *value);
 
 /* Exchange (dlpack.c, buffer.c). */
 PyObject *lochpy_tensor_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords);

@@ -29,6 +29,17 @@ PyObject *lochpy_empty(PyObject *module, PyObject *arguments, PyObject *keywords
     return lochpy_made(status, made);
 }
 
+/* Returns the type that a number or an array has; LOCH_DTYPE_NONE for numbers of Python. */
+static loch_dtype create_own_type(PyObject *value)
+{
+    loch_dtype own = LOCH_DTYPE_NONE;
+    if (PyBool_Check(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value)) return own;
+    PyObject *type = PyObject_GetAttrString(value, "dtype");
+    if (!type || lochpy_read_dtype(type, &own) != 0) PyErr_Clear(); /* not a type of Loch */
+    Py_XDECREF(type);
+    return own;
+}
+
 PyObject *lochpy_full(PyObject *module, PyObject *arguments, PyObject *keywords)
 {
     (void)module;
@@ -45,7 +56,8 @@ PyObject *lochpy_full(PyObject *module, PyObject *arguments, PyObject *keywords)
         lochpy_read_scalar(value, dtype, &scalar) != 0 ||
         lochpy_read_memory(device, pool, stream, tag, NULL, &memory) != 0)
         return NULL;
-    if (dtype == LOCH_DTYPE_NONE) dtype = scalar.dtype;
+    if (dtype == LOCH_DTYPE_NONE) dtype = create_own_type(value);
+    if (dtype == LOCH_DTYPE_NONE) dtype = scalar.dtype == LOCH_F64 ? LOCH_F32 : scalar.dtype;
     loch_tensor *made = NULL;
     loch_status status;
     PyThreadState *thread = PyEval_SaveThread();
@@ -62,6 +74,11 @@ PyObject *lochpy_full(PyObject *module, PyObject *arguments, PyObject *keywords)
 /* Numbers of nested lists, row after row. */
 typedef struct create_numbers {
     loch_dtype wanted; /* LOCH_DTYPE_NONE: chosen by the numbers */
+    loch_dtype floats; /* for floats of Python */
+    loch_dtype own;    /* type of the first array or number that has one */
+    bool is_noted;     /* `own` is set; LOCH_DTYPE_NONE for a number of Python */
+    bool is_mixed;     /* others have another type than `own` */
+    bool has_f64;      /* an array or number of f64 */
     lochpy_shape shape;
     loch_scalar *all;
     size_t count, room;
@@ -72,8 +89,7 @@ typedef struct create_numbers {
  * anything else. A tuple, because code that reads a number may change a list. */
 static PyObject *create_items(PyObject *value)
 {
-    if (PyList_Check(value) || PyTuple_Check(value) || PyObject_TypeCheck(value, &PyRange_Type))
-        return PySequence_Tuple(value);
+    if (lochpy_is_sequence(value)) return PySequence_Tuple(value);
     if (PyLong_Check(value) || PyFloat_Check(value) || PyUnicode_Check(value)) return NULL;
     PyObject *method = PyObject_GetAttrString(value, "tolist");
     if (!method) {
@@ -132,10 +148,23 @@ static int create_add(create_numbers *numbers, PyObject *value)
     return 0;
 }
 
-static int create_flatten(create_numbers *numbers, PyObject *value, size_t depth)
+static void create_note_type(create_numbers *numbers, loch_dtype own)
+{
+    if (!numbers->is_noted) numbers->own = own;
+    numbers->is_mixed |= own != numbers->own;
+    numbers->is_noted = true;
+    numbers->has_f64 |= own == LOCH_F64;
+}
+
+/* `is_typed`: an array around the value has given its type. */
+static int create_flatten(create_numbers *numbers, PyObject *value, size_t depth, bool is_typed)
 {
     PyObject *items = create_items(value);
     if (!items && PyErr_Occurred()) return -1;
+    if (!is_typed && !lochpy_is_sequence(value)) {
+        create_note_type(numbers, create_own_type(value));
+        is_typed = true;
+    }
     const bool is_list = items != NULL, has_axis = depth < numbers->shape.dimensions;
     if (is_list != has_axis || (is_list && PyTuple_Size(items) != numbers->shape.sizes[depth])) {
         Py_XDECREF(items);
@@ -145,21 +174,25 @@ static int create_flatten(create_numbers *numbers, PyObject *value, size_t depth
     if (!is_list) return create_add(numbers, value);
     int result = 0;
     for (Py_ssize_t at = 0; result == 0 && at < numbers->shape.sizes[depth]; at++)
-        result = create_flatten(numbers, PyTuple_GetItem(items, at), depth + 1);
+        result = create_flatten(numbers, PyTuple_GetItem(items, at), depth + 1, is_typed);
     Py_DECREF(items);
     return result;
 }
 
-/* Chooses the type that holds all numbers: bool, i64, u64 or f64. */
+/* Chooses the type: that of all arrays and numbers, or for numbers of Python bool, i64, u64 or the type for floats. */
 static int create_choose(const create_numbers *numbers, loch_dtype *out)
 {
+    if (numbers->own != LOCH_DTYPE_NONE && !numbers->is_mixed) {
+        *out = numbers->own;
+        return 0;
+    }
     bool has_negative = false, has_large = false;
     for (size_t at = 0; at < numbers->count; at++) {
         has_negative |= numbers->all[at].dtype == LOCH_I64 && numbers->all[at].value.i < 0;
         has_large |= numbers->all[at].dtype == LOCH_U64;
     }
     if (numbers->has_float || numbers->count == 0)
-        *out = LOCH_F64;
+        *out = numbers->has_f64 ? LOCH_F64 : numbers->floats;
     else if (!numbers->has_integer)
         *out = LOCH_BOOL;
     else
@@ -169,13 +202,14 @@ static int create_choose(const create_numbers *numbers, loch_dtype *out)
     return -1;
 }
 
-/* Makes a tensor of nested lists. `memory` may be NULL. */
-static PyObject *create_of_sequence(PyObject *value, loch_dtype dtype, const loch_tensor_options *options)
+/* Makes a tensor of nested lists. `options` may be NULL. */
+static PyObject *create_of_sequence(PyObject *value, loch_dtype dtype, loch_dtype floats,
+                                    const loch_tensor_options *options)
 {
-    create_numbers numbers = {.wanted = dtype};
+    create_numbers numbers = {.wanted = dtype, .floats = floats};
     PyObject *result = NULL;
     char *data = NULL;
-    if (create_read_shape(value, &numbers.shape) != 0 || create_flatten(&numbers, value, 0) != 0) goto end;
+    if (create_read_shape(value, &numbers.shape) != 0 || create_flatten(&numbers, value, 0, false) != 0) goto end;
     if (dtype == LOCH_DTYPE_NONE && create_choose(&numbers, &dtype) != 0) goto end;
     const size_t bytes = loch_dtype_bytes(dtype);
     data = malloc(numbers.count * bytes + 1);
@@ -198,7 +232,7 @@ end:
 
 PyObject *lochpy_tensor_of_sequence(PyObject *value, loch_dtype dtype)
 {
-    return create_of_sequence(value, dtype, NULL);
+    return create_of_sequence(value, dtype, LOCH_F64, NULL);
 }
 
 /* Tells whether a value shares its memory with others: an array or a tensor, not numbers in lists. */
@@ -212,7 +246,7 @@ static bool create_is_array(PyObject *value)
 /* Makes a copy of an array. */
 static PyObject *create_of_array(PyObject *value, loch_dtype dtype, const loch_tensor_options *options)
 {
-    PyObject *source = lochpy_as_tensor(value);
+    PyObject *source = lochpy_as_tensor(value, LOCH_DTYPE_NONE);
     if (!source) return NULL;
     loch_tensor *tensor = lochpy_tensor_of(source), *made = NULL;
     loch_status status;
@@ -240,7 +274,7 @@ PyObject *lochpy_tensor_of_numbers(PyObject *module, PyObject *arguments, PyObje
     if (lochpy_read_dtype(type, &dtype) != 0 || lochpy_read_memory(device, pool, stream, tag, NULL, &memory) != 0)
         return NULL;
     PyObject *made = create_is_array(values) ? create_of_array(values, dtype, &memory.options)
-                                             : create_of_sequence(values, dtype, &memory.options);
+                                             : create_of_sequence(values, dtype, LOCH_F32, &memory.options);
     lochpy_memory_done(&memory);
     return made;
 }
@@ -306,9 +340,25 @@ PyObject *lochpy_load(PyObject *module, PyObject *arguments, PyObject *keywords)
         if (memory.options.device || memory.options.allocator) options.memory = &memory.options;
         loch_tensor *made = NULL;
         loch_status status;
-        LOCHPY_WITHOUT_GIL(status = loch_npy_load(PyBytes_AsString(path), &options, &made));
+        PyThreadState *thread = PyEval_SaveThread();
+        status = loch_npy_load(PyBytes_AsString(path), &options, &made);
+        const loch_dtype stored = loch_tensor_get_dtype(made);
+        const bool converts = status == LOCH_OK && options.dtype != LOCH_DTYPE_NONE && options.dtype != stored;
+        if (converts && is_mapped != 1) {
+            loch_tensor *converted = NULL;
+            status = loch_tensor_to(made, options.dtype, options.memory, &converted);
+            loch_tensor_release(made);
+            made = converted;
+        }
+        PyEval_RestoreThread(thread);
         lochpy_memory_done(&memory);
-        result = lochpy_made(status, made);
+        if (converts && is_mapped == 1) {
+            loch_tensor_release(made);
+            (void)lochpy_raise_text(LOCH_E_INVALID, "a mapped file of %s cannot become %s: load it without mapped=True",
+                                    loch_dtype_name(stored), loch_dtype_name(options.dtype));
+        } else {
+            result = lochpy_check_file(status) == 0 ? lochpy_make_tensor(made) : NULL;
+        }
     }
     Py_DECREF(path);
     return result;

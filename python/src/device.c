@@ -20,6 +20,20 @@ static int device_open(const char *name, loch_device **out)
     return LOCHPY_TRY(loch_device_open(name, out));
 }
 
+/* Tells whether an argument is a type of elements where a device is expected: t.to("f16"). */
+static bool device_is_dtype(PyObject *argument)
+{
+    loch_dtype dtype = LOCH_DTYPE_NONE;
+    if (PyUnicode_Check(argument)) {
+        const char *text = lochpy_text_of(argument);
+        if (!text) PyErr_Clear(); /* is raised again when it is read */
+        return text && loch_dtype_find(text) != LOCH_DTYPE_NONE;
+    }
+    if (PyObject_HasAttrString(argument, "index")) return false; /* a torch.device */
+    if (lochpy_read_dtype(argument, &dtype) != 0) PyErr_Clear();
+    return dtype != LOCH_DTYPE_NONE;
+}
+
 int lochpy_read_device(PyObject *argument, loch_device **out)
 {
     *out = NULL;
@@ -29,7 +43,9 @@ int lochpy_read_device(PyObject *argument, loch_device **out)
         return 0;
     }
     PyObject *name = NULL;
-    if (PyUnicode_Check(argument)) {
+    if (device_is_dtype(argument)) {
+        PyErr_Format(PyExc_TypeError, "%R is a type of elements, not a device: write dtype=%R", argument, argument);
+    } else if (PyUnicode_Check(argument)) {
         Py_INCREF(argument);
         name = argument;
     } else if (PyObject_HasAttrString(argument, "type") && PyObject_HasAttrString(argument, "index")) {

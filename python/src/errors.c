@@ -38,6 +38,13 @@ PyObject *lochpy_raise(loch_status status)
     return errors_raise_record("failure", status);
 }
 
+int lochpy_check_file(loch_status status)
+{
+    if (status == LOCH_OK) return 0;
+    (void)errors_raise_record("file_failure", status);
+    return -1;
+}
+
 PyObject *lochpy_raise_export(loch_status status)
 {
     return errors_raise_record("export_failure", status);

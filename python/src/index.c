@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Indices: integers, slices, None and Ellipsis, as in NumPy's basic indexing; and assignment to parts. */
+/* Indices: integers, slices, None and Ellipsis, as in NumPy's basic indexing; and assignment to parts. Indices with
+ * arrays are NumPy's work: loch._tensor. */
 #include "core.h"
 
 #define INDEX_KEYS_MAX (2 * LOCH_DIMENSIONS_MAX + 1)
@@ -91,7 +92,8 @@ static int index_by(index_walk *walk, PyObject *key, int open)
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
         PyErr_Clear(); /* an array with dimensions has the slot and refuses */
     }
-    return index_refuse("only integers, slices, None and Ellipsis are indices of a tensor");
+    return index_refuse(
+        "only integers, slices, None, Ellipsis, and arrays of integers or bools are indices of a tensor");
 }
 
 /* Reads how many axes an Ellipsis, or the missing keys at the end, stand for. */
@@ -117,8 +119,26 @@ static int index_count(PyObject *keys, size_t dimensions, int *open)
     return 0;
 }
 
+/* Tells whether an index has a list or an array in it that is not one integer. */
+static bool index_has_array(PyObject *key)
+{
+    if (PyTuple_Check(key)) {
+        bool is_found = false;
+        for (Py_ssize_t at = 0; !is_found && at < PyTuple_Size(key); at++)
+            is_found = !PyTuple_Check(PyTuple_GetItem(key, at)) && index_has_array(PyTuple_GetItem(key, at));
+        return is_found;
+    }
+    if (PyList_Check(key)) return true;
+    if (PyLong_Check(key) || PySlice_Check(key) || !PyObject_HasAttrString(key, "__dlpack__")) return false;
+    PyObject *number = PyNumber_Index(key);
+    if (!number) PyErr_Clear();
+    Py_XDECREF(number);
+    return !number;
+}
+
 PyObject *lochpy_tensor_get(PyObject *self, PyObject *key)
 {
+    if (index_has_array(key)) return lochpy_call("loch._tensor", "take", "(OO)", self, key);
     PyObject *keys;
     if (PyTuple_Check(key)) {
         Py_INCREF(key);
@@ -158,13 +178,13 @@ PyObject *lochpy_tensor_item_at(PyObject *self, Py_ssize_t index)
 
 /* --- assignment --- */
 
-PyObject *lochpy_as_tensor(PyObject *value)
+PyObject *lochpy_as_tensor(PyObject *value, loch_dtype dtype)
 {
     if (lochpy_is_tensor(value)) {
         Py_INCREF(value);
         return value;
     }
-    if (PyList_Check(value) || PyTuple_Check(value)) return lochpy_tensor_of_sequence(value, LOCH_DTYPE_NONE);
+    if (lochpy_is_sequence(value)) return lochpy_tensor_of_sequence(value, dtype);
     if (PyObject_HasAttrString(value, "__dlpack__")) {
         PyObject *arguments = PyTuple_Pack(1, value);
         PyObject *made = arguments ? lochpy_from_dlpack(NULL, arguments, NULL) : NULL;
@@ -176,10 +196,9 @@ PyObject *lochpy_as_tensor(PyObject *value)
     return NULL;
 }
 
-/* Tells whether a value is one number, or something that is not known and is read as one. */
-static bool index_is_number(PyObject *value)
+bool lochpy_is_number(PyObject *value)
 {
-    if (lochpy_is_tensor(value) || PyList_Check(value) || PyTuple_Check(value)) return false;
+    if (lochpy_is_tensor(value) || lochpy_is_sequence(value)) return false;
     if (PyObject_HasAttrString(value, "__dlpack__")) return false;
     return !PyObject_CheckBuffer(value) || PyNumber_Check(value) || PyBytes_Check(value) || PyByteArray_Check(value);
 }
@@ -204,7 +223,7 @@ static loch_status index_broadcast(loch_tensor *value, loch_tensor *part, loch_t
 
 static int index_assign_tensor(loch_tensor *part, PyObject *value)
 {
-    PyObject *object = lochpy_as_tensor(value);
+    PyObject *object = lochpy_as_tensor(value, loch_tensor_get_dtype(part));
     if (!object) return -1;
     loch_tensor *wide = NULL;
     int result = lochpy_check(index_broadcast(lochpy_tensor_of(object), part, &wide));
@@ -221,13 +240,18 @@ int lochpy_tensor_set(PyObject *self, PyObject *key, PyObject *value)
         PyErr_SetString(PyExc_TypeError, "elements of a tensor cannot be deleted");
         return -1;
     }
+    if (index_has_array(key)) {
+        PyObject *none = lochpy_call("loch._tensor", "put", "(OOO)", self, key, value);
+        Py_XDECREF(none);
+        return none ? 0 : -1;
+    }
     PyObject *view = lochpy_tensor_get(self, key);
     if (!view) return -1;
     loch_tensor *part = lochpy_tensor_of(view);
     int result = lochpy_awake(part);
     if (result != 0) {
         /* raised */
-    } else if (index_is_number(value)) {
+    } else if (lochpy_is_number(value)) {
         loch_scalar scalar;
         result = lochpy_read_scalar(value, loch_tensor_get_dtype(part), &scalar);
         if (result == 0) result = LOCHPY_TRY(loch_tensor_fill(part, scalar, NULL));

@@ -90,17 +90,21 @@ static PyMethodDef module_methods[] = {
     LOCHPY_KEYWORDS("full", lochpy_full,
                     "full(shape, value, dtype=None, *, device=None, pool=None, stream=None, tag=None)\n--\n\nA tensor "
                     "with all elements equal."),
-    LOCHPY_KEYWORDS("tensor", lochpy_tensor_of_numbers,
-                    "tensor(values, dtype=None, device=None, *, pool=None, stream=None, tag=None)\n--\n\nA tensor of "
-                    "numbers in nested lists, or a copy of an array."),
+    LOCHPY_KEYWORDS(
+        "tensor", lochpy_tensor_of_numbers,
+        "tensor(values, dtype=None, device=None, *, pool=None, stream=None, tag=None)\n--\n\nA tensor of "
+        "numbers in nested lists, or a copy of an array.\n\nUnless a type is named, arrays and numbers with a "
+        "type keep it. For numbers of Python it is bool, i64 (u64 for large ones) or f32."),
     LOCHPY_KEYWORDS(
         "from_dlpack", lochpy_from_dlpack,
         "from_dlpack(source, *, stream=None, copy=None)\n--\n\nA tensor that shares the memory of another library's."),
     LOCHPY_KEYWORDS("from_buffer", lochpy_from_buffer,
                     "from_buffer(source, *, copy=False)\n--\n\nA tensor on the memory of an object with a buffer."),
-    LOCHPY_KEYWORDS("load", lochpy_load,
-                    "load(path, dtype=None, *, mapped=False, read_only=False, device=None, pool=None)\n--\n\nThe "
-                    "tensor of a .npy file."),
+    LOCHPY_KEYWORDS(
+        "load", lochpy_load,
+        "load(path, dtype=None, *, mapped=False, read_only=False, device=None, pool=None)\n--\n\nThe "
+        "tensor of a .npy file, converted to `dtype` if one is named. mapped=True maps the file and converts "
+        "nothing."),
     LOCHPY_KEYWORDS("_create_from", lochpy_create_from,
                     "_create_from(dtype, shape, contents, device=None)\n--\n\nA tensor with contents from bytes."),
     {NULL, NULL, 0, NULL},

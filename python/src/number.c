@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Elements as numbers of Python: lists, single numbers, comparisons. For few elements; NumPy is faster for many. */
+/* Elements as numbers of Python: lists and single numbers. For few elements; NumPy is faster for many. */
 #include "core.h"
 
-#include <float.h>
 #include <stdlib.h>
 
 /* All elements of a tensor in host memory, row after row. */
@@ -12,7 +11,7 @@ typedef struct number_row {
     char *data;
 } number_row;
 
-static int number_read(loch_tensor *tensor, number_row *out)
+static int number_read(loch_tensor *tensor, loch_stream *stream, number_row *out)
 {
     out->data = NULL;
     if (lochpy_awake(tensor) != 0) return -1;
@@ -25,7 +24,7 @@ static int number_read(loch_tensor *tensor, number_row *out)
         return -1;
     }
     if (out->count == 0) return 0;
-    if (LOCHPY_TRY(loch_tensor_read(tensor, out->data, out->count * out->bytes, NULL)) == 0) return 0;
+    if (LOCHPY_TRY(loch_tensor_read(tensor, out->data, out->count * out->bytes, stream)) == 0) return 0;
     free(out->data);
     out->data = NULL;
     return -1;
@@ -56,11 +55,47 @@ PyObject *lochpy_tensor_tolist(PyObject *self, PyObject *unused)
     (void)unused;
     number_row row;
     loch_tensor *tensor = lochpy_tensor_of(self);
-    if (number_read(tensor, &row) != 0) return NULL;
+    if (number_read(tensor, NULL, &row) != 0) return NULL;
     size_t next = 0;
     PyObject *list = number_list(&row, loch_tensor_get_shape(tensor), loch_tensor_get_dimensions(tensor), &next);
     free(row.data);
     return list;
+}
+
+/* Clips an integer to the range of an integer type. */
+static loch_scalar number_clip(loch_scalar scalar, loch_dtype dtype)
+{
+    const bool is_signed = dtype <= LOCH_I64;
+    const uint64_t most = (UINT64_MAX >> (64 - 8 * loch_dtype_bytes(dtype))) >> (is_signed ? 1 : 0);
+    const int64_t least = is_signed ? -(int64_t)most - 1 : 0;
+    if (scalar.dtype == LOCH_I64 && scalar.value.i < 0) {
+        if (scalar.value.i < least) scalar.value.i = least;
+    } else if (scalar.value.u > most) {
+        scalar.value.u = most;
+    }
+    return scalar;
+}
+
+loch_tensor *lochpy_clip(loch_tensor *tensor, loch_dtype dtype, loch_stream *stream)
+{
+    number_row row;
+    if (number_read(tensor, stream, &row) != 0) return NULL;
+    const size_t bytes = loch_dtype_bytes(dtype);
+    char *data = malloc(row.count * bytes + 1);
+    loch_tensor *made = NULL;
+    if (!data) PyErr_NoMemory();
+    if (data) {
+        loch_status status = LOCH_OK;
+        for (size_t at = 0; at < row.count && status == LOCH_OK; at++)
+            status = loch_scalar_store(number_clip(number_at(&row, at), dtype), dtype, data + at * bytes);
+        if (status == LOCH_OK)
+            status = loch_tensor_create_from(dtype, loch_tensor_get_dimensions(tensor), loch_tensor_get_shape(tensor),
+                                             data, NULL, &made);
+        (void)lochpy_check(status);
+    }
+    free(data);
+    free(row.data);
+    return made;
 }
 
 /* --- one number --- */
@@ -165,146 +200,4 @@ PyObject *lochpy_tensor_index_number(PyObject *self)
     PyErr_Format(PyExc_TypeError, "only a tensor of integers without dimensions is an index, not %s with %zu",
                  loch_dtype_name(dtype), loch_tensor_get_dimensions(tensor));
     return NULL;
-}
-
-/* --- comparisons --- */
-
-/* Compares two numbers exactly. Returns -1, 0 or 1; 2 if one of them is NaN. */
-static int number_order(loch_scalar a, loch_scalar b)
-{
-    if (a.dtype == LOCH_F64 && b.dtype == LOCH_F64)
-        return a.value.f < b.value.f ? -1 : a.value.f > b.value.f ? 1 : a.value.f == b.value.f ? 0 : 2;
-    if (b.dtype == LOCH_F64) {
-        const int order = number_order(b, a);
-        return order == 2 ? 2 : -order;
-    }
-    if (a.dtype == LOCH_F64) { /* a float and an integer: by the whole part first, which 64 bits hold */
-        if (a.value.f != a.value.f) return 2;
-        const bool is_negative = b.dtype == LOCH_I64 && b.value.i < 0;
-        if (a.value.f >= 18446744073709551616.0) return 1;
-        if (a.value.f < -9223372036854775808.0) return -1;
-        if (a.value.f < 0) {
-            if (!is_negative) return -1;
-            const int64_t whole = (int64_t)a.value.f;
-            return whole < b.value.i ? -1 : whole > b.value.i ? 1 : a.value.f < (double)whole ? -1 : 0;
-        }
-        if (is_negative) return 1;
-        const uint64_t whole = (uint64_t)a.value.f;
-        return whole < b.value.u ? -1 : whole > b.value.u ? 1 : a.value.f > (double)whole ? 1 : 0;
-    }
-    const bool a_negative = a.dtype == LOCH_I64 && a.value.i < 0, b_negative = b.dtype == LOCH_I64 && b.value.i < 0;
-    if (a_negative != b_negative) return a_negative ? -1 : 1;
-    return a.value.u < b.value.u ? -1 : a.value.u > b.value.u;
-}
-
-static bool number_holds(int order, int operation)
-{
-    switch (operation) {
-    case Py_EQ: return order == 0;
-    case Py_NE: return order != 0;
-    case Py_LT: return order == -1;
-    case Py_LE: return order == -1 || order == 0;
-    case Py_GT: return order == 1;
-    default: return order == 1 || order == 0;
-    }
-}
-
-/* Makes the shape to which two tensors broadcast. */
-static int number_broadcast(const loch_tensor *a, const loch_tensor *b, lochpy_shape *out)
-{
-    const size_t a_count = loch_tensor_get_dimensions(a), b_count = loch_tensor_get_dimensions(b);
-    out->dimensions = a_count > b_count ? a_count : b_count;
-    for (size_t back = 1; back <= out->dimensions; back++) {
-        const int64_t a_size = back <= a_count ? loch_tensor_get_shape(a)[a_count - back] : 1;
-        const int64_t b_size = back <= b_count ? loch_tensor_get_shape(b)[b_count - back] : 1;
-        if (a_size != b_size && a_size != 1 && b_size != 1) {
-            PyErr_Format(PyExc_ValueError, "the tensors are not compared: sizes %lld and %lld do not broadcast",
-                         (long long)a_size, (long long)b_size);
-            return -1;
-        }
-        out->sizes[out->dimensions - back] = a_size == 1 ? b_size : a_size;
-    }
-    return 0;
-}
-
-/* Reads a tensor that is repeated to a shape. */
-static int number_read_wide(loch_tensor *tensor, const lochpy_shape *shape, number_row *out)
-{
-    loch_tensor *wide = NULL;
-    out->data = NULL;
-    if (lochpy_check(loch_tensor_expand(tensor, shape->dimensions, shape->sizes, &wide)) != 0) return -1;
-    const int result = number_read(wide, out);
-    loch_tensor_release(wide);
-    return result;
-}
-
-static PyObject *number_compare(loch_tensor *a, loch_tensor *b, const loch_scalar *number, int operation)
-{
-    lochpy_shape shape;
-    number_row left = {.data = NULL}, right = {.data = NULL};
-    if (number_broadcast(a, b ? b : a, &shape) != 0) return NULL;
-    bool *answers = NULL;
-    PyObject *result = NULL;
-    if (number_read_wide(a, &shape, &left) == 0 && (!b || number_read_wide(b, &shape, &right) == 0)) {
-        answers = malloc(left.count + 1);
-        if (!answers) PyErr_NoMemory();
-    }
-    if (answers) {
-        for (size_t at = 0; at < left.count; at++)
-            answers[at] =
-                number_holds(number_order(number_at(&left, at), b ? number_at(&right, at) : *number), operation);
-        loch_tensor *made = NULL;
-        const loch_status status =
-            loch_tensor_create_from(LOCH_BOOL, shape.dimensions, shape.sizes, answers, NULL, &made);
-        result = lochpy_made(status, made);
-    }
-    free(answers);
-    free(left.data);
-    free(right.data);
-    return result;
-}
-
-PyObject *lochpy_tensor_compare(PyObject *self, PyObject *other, int operation)
-{
-    if (lochpy_is_tensor(other))
-        return number_compare(lochpy_tensor_of(self), lochpy_tensor_of(other), NULL, operation);
-    loch_scalar number;
-    if (!PyBool_Check(other) && !PyLong_Check(other) && !PyFloat_Check(other)) Py_RETURN_NOTIMPLEMENTED;
-    if (lochpy_read_scalar(other, LOCH_DTYPE_NONE, &number) != 0) {
-        if (!PyErr_ExceptionMatches(PyExc_OverflowError)) return NULL;
-        PyErr_Clear(); /* beyond all integers of 64 bits: compared as a float */
-        double nearest = PyFloat_AsDouble(other);
-        if (nearest == -1.0 && PyErr_Occurred()) {
-            PyErr_Clear();
-            PyObject *zero = PyLong_FromLong(0);
-            const int is_positive = zero ? PyObject_RichCompareBool(other, zero, Py_GT) : -1;
-            Py_XDECREF(zero);
-            if (is_positive < 0) return NULL;
-            nearest = is_positive ? DBL_MAX : -DBL_MAX;
-        }
-        number = loch_scalar_from_double(nearest);
-    }
-    return number_compare(lochpy_tensor_of(self), NULL, &number, operation);
-}
-
-int lochpy_tensor_contains(PyObject *self, PyObject *value)
-{
-    loch_scalar number;
-    if (PyList_Check(value) || PyTuple_Check(value) ||
-        (lochpy_is_tensor(value) && loch_tensor_get_dimensions(lochpy_tensor_of(value)) > 0)) {
-        PyErr_SetString(PyExc_TypeError, "`in` looks for one number");
-        return -1;
-    }
-    if (lochpy_read_scalar(value, LOCH_DTYPE_NONE, &number) != 0) {
-        if (!PyErr_ExceptionMatches(PyExc_OverflowError)) return -1;
-        PyErr_Clear();
-        return 0;
-    }
-    number_row row;
-    if (number_read(lochpy_tensor_of(self), &row) != 0) return -1;
-    int is_found = 0;
-    for (size_t at = 0; at < row.count && !is_found; at++)
-        is_found = number_order(number_at(&row, at), number) == 0;
-    free(row.data);
-    return is_found;
 }

@@ -2,6 +2,11 @@
 /* Pool: an allocator that caches, splits and remaps the memory of a device. Closing a Pool gives up the reference of
  * the object; blocks and tensors of the pool stay valid. */
 #include "core.h"
+#include "kit/size.h"
+
+#include <string.h>
+
+#define POOL_UNIT ((size_t)16 << 10) /* of pools without handles: small blocks come out of pieces of this size */
 
 typedef struct lochpy_pool {
     PyObject_HEAD lochpy_gate gate;
@@ -83,7 +88,7 @@ static int pool_read_options(const pool_arguments *from, loch_pool_options *out)
     static const char *const captures[] = {"watched", "none", "shared", NULL};
     static const char *const shares[] = {"none", "fd", "fabric", NULL};
     int preset, capture, share;
-    if (lochpy_read_bytes(from->limit, &out->limit_bytes) != 0 ||
+    if (lochpy_read_limit(from->limit, &out->limit_bytes) != 0 ||
         lochpy_read_bytes(from->idle, &out->idle_bytes) != 0 ||
         lochpy_read_bytes(from->handle_bytes, &out->handle_bytes) != 0 ||
         lochpy_read_bytes(from->round_bytes, &out->round_bytes) != 0 ||
@@ -102,6 +107,21 @@ static int pool_read_options(const pool_arguments *from, loch_pool_options *out)
                                                                   : LOCH_SHARE_NONE,
                                             .rdma = from->rdma ? LOCH_RDMA_ON : LOCH_RDMA_OFF};
     return 0;
+}
+
+/* Refuses a limit below the unit in which a pool takes memory: the pool would never serve a request. */
+static int pool_check_limit(const loch_allocator *pool, size_t limit)
+{
+    loch_device_properties properties = {.size = sizeof properties};
+    if (lochpy_check(loch_device_get_properties(loch_allocator_get_device(pool), &properties)) != 0) return -1;
+    const bool is_pinned = loch_attributes_has(loch_allocator_get_attributes(pool), LOCH_ATTRIBUTE_ON_HOST) &&
+                           strcmp(properties.driver, "cpu") != 0;
+    const size_t unit = properties.granule_bytes && !is_pinned ? properties.granule_bytes : POOL_UNIT;
+    if (!limit || limit >= unit) return 0;
+    (void)lochpy_raise_text(LOCH_E_INVALID,
+                            "a limit of %s never serves a request: the pool takes memory in units of %s",
+                            LOCHI_SIZE(limit), LOCHI_SIZE(unit));
+    return -1;
 }
 
 static PyObject *pool_make(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
@@ -127,7 +147,9 @@ static PyObject *pool_make(PyTypeObject *type, PyObject *arguments, PyObject *ke
     loch_allocator *pool = NULL;
     const int result = LOCHPY_TRY(loch_pool_create(device, name, &options, &pool));
     loch_device_release(device);
-    return result == 0 ? pool_make_object(type, pool) : NULL;
+    if (result == 0 && pool_check_limit(pool, options.limit_bytes) == 0) return pool_make_object(type, pool);
+    loch_allocator_release(pool);
+    return NULL;
 }
 
 static PyObject *pool_child(PyObject *self, PyObject *arguments, PyObject *keywords)
@@ -158,7 +180,10 @@ static PyObject *pool_child(PyObject *self, PyObject *arguments, PyObject *keywo
     if (result == 0) result = LOCHPY_TRY(loch_pool_create_child(parent, name, &options, &child));
     lochpy_stream_done(&use);
     pool_leave(self);
-    return result == 0 ? lochpy_make_pool(child) : NULL;
+    const bool is_range = options.kind == LOCH_CHILD_RANGE; /* the library refuses what is too small */
+    if (result == 0 && (is_range || pool_check_limit(child, options.limit_bytes) == 0)) return lochpy_make_pool(child);
+    loch_allocator_release(child);
+    return NULL;
 }
 
 /* --- the end --- */
@@ -272,7 +297,7 @@ static PyObject *pool_stats(PyObject *self, PyObject *arguments, PyObject *keywo
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:stats", names, &name)) return NULL;
     const bool has_tag = name && !Py_IsNone(name);
     loch_tag tag = 0;
-    if (has_tag && lochpy_read_tag(name, &tag) != 0) return NULL;
+    if (has_tag && lochpy_find_tag(name, &tag) != 0) return NULL;
     loch_allocator *pool = pool_enter(self);
     if (!pool) return NULL;
     loch_stats stats = {.size = sizeof stats};
@@ -330,7 +355,9 @@ static PyObject *pool_limit(PyObject *self, void *unused)
 {
     (void)unused;
     loch_pool_info info;
-    return pool_read_info(self, &info) == 0 ? PyLong_FromSize_t(info.limit_bytes) : NULL;
+    if (pool_read_info(self, &info) != 0) return NULL;
+    if (!info.limit_bytes) Py_RETURN_NONE;
+    return PyLong_FromSize_t(info.limit_bytes);
 }
 
 static PyObject *pool_idle(PyObject *self, void *unused)
@@ -342,15 +369,17 @@ static PyObject *pool_idle(PyObject *self, void *unused)
 
 static int pool_set(PyObject *self, PyObject *value, loch_status (*set)(loch_allocator *, size_t))
 {
-    size_t bytes;
+    size_t bytes = 0;
+    const bool is_limit = set == loch_pool_set_limit;
     if (!value) {
-        PyErr_SetString(PyExc_AttributeError, "a limit cannot be deleted: None or 0 removes it");
+        PyErr_SetString(PyExc_AttributeError, "a limit cannot be deleted: None removes it");
         return -1;
     }
-    if (lochpy_read_bytes(value, &bytes) != 0) return -1;
+    if ((is_limit ? lochpy_read_limit : lochpy_read_bytes)(value, &bytes) != 0) return -1;
     loch_allocator *pool = pool_enter(self);
     if (!pool) return -1;
-    const int result = LOCHPY_TRY(set(pool, bytes));
+    int result = is_limit ? pool_check_limit(pool, bytes) : 0;
+    if (result == 0) result = LOCHPY_TRY(set(pool, bytes));
     pool_leave(self);
     return result;
 }
@@ -373,7 +402,7 @@ static PyObject *pool_set_grant(PyObject *self, PyObject *arguments, PyObject *k
     PyObject *granted, *limit = NULL;
     size_t bytes, most;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O:set_grant", names, &granted, &limit)) return NULL;
-    if (lochpy_read_bytes(granted, &bytes) != 0 || lochpy_read_bytes(limit, &most) != 0) return NULL;
+    if (lochpy_read_bytes(granted, &bytes) != 0 || lochpy_read_limit(limit, &most) != 0) return NULL;
     loch_allocator *pool = pool_enter(self);
     if (!pool) return NULL;
     const int result = LOCHPY_TRY(loch_pool_set_grant(pool, bytes, most));
@@ -599,7 +628,7 @@ static PyMethodDef pool_methods[] = {
 static PyGetSetDef pool_members[] = {
     {"name", pool_name, NULL, "Name for people.", NULL},
     {"device", pool_device, NULL, "Name of the device.", NULL},
-    {"limit", pool_limit, pool_set_limit, "Most bytes held from the device; 0 for no limit.", NULL},
+    {"limit", pool_limit, pool_set_limit, "Most bytes held from the device; None for no limit.", NULL},
     {"idle", pool_idle, pool_set_idle, "Most free bytes that the pool keeps; 0 for no cap.", NULL},
     {"parent", pool_parent, NULL, "Parent of a child pool, or None.", NULL},
     {"children", pool_children, NULL, "Children, as a list.", NULL},

@@ -109,7 +109,7 @@ static PyObject *process_recorder_start(PyObject *module, PyObject *arguments, P
         options.path = PyBytes_AsString(encoded);
     }
     int result = lochpy_read_pool(pool, &options.allocator);
-    if (result == 0) result = LOCHPY_TRY(loch_recorder_start(&options));
+    if (result == 0) result = LOCHPY_TRY_FILE(loch_recorder_start(&options));
     loch_allocator_release(options.allocator);
     Py_XDECREF(encoded);
     if (result != 0) return NULL;
@@ -127,7 +127,7 @@ static PyObject *process_save(PyObject *arguments, loch_status (*save)(const cha
 {
     PyObject *path;
     if (!PyArg_ParseTuple(arguments, "O&", PyUnicode_FSConverter, &path)) return NULL;
-    const int result = LOCHPY_TRY(save(PyBytes_AsString(path)));
+    const int result = LOCHPY_TRY_FILE(save(PyBytes_AsString(path)));
     Py_DECREF(path);
     if (result != 0) return NULL;
     Py_RETURN_NONE;
@@ -156,7 +156,32 @@ static PyObject *process_collect(PyObject *module, PyObject *arguments, PyObject
     return PyLong_FromSize_t(waiting);
 }
 
+/* --- sizes --- */
+
+static PyObject *process_read_size(PyObject *argument, int (*read)(PyObject *, size_t *))
+{
+    size_t bytes;
+    if (Py_IsNone(argument)) Py_RETURN_NONE;
+    return read(argument, &bytes) == 0 ? PyLong_FromSize_t(bytes) : NULL;
+}
+
+static PyObject *process_read_bytes(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    return process_read_size(argument, lochpy_read_bytes);
+}
+
+static PyObject *process_read_limit(PyObject *module, PyObject *argument)
+{
+    (void)module;
+    return process_read_size(argument, lochpy_read_limit);
+}
+
 PyMethodDef lochpy_process_methods[] = {
+    LOCHPY_ONE("read_limit", process_read_limit,
+               "read_limit(limit, /)\n--\n\nThe bytes of a limit, which is a size and not 0. None stays None."),
+    LOCHPY_ONE("read_bytes", process_read_bytes,
+               "read_bytes(size, /)\n--\n\nThe bytes of a size: a number, or text such as '1GiB'. None stays None."),
     LOCHPY_VARIABLE("get_option", process_get_option, "get_option(name, /)\n--\n\nValue of an option, as text."),
     LOCHPY_VARIABLE("set_option", process_set_option,
                     "set_option(name, value, /)\n--\n\nSets an option; None resets it."),

@@ -24,7 +24,7 @@ PyObject *lochpy_pool_sleep(loch_allocator *pool, PyObject *arguments, PyObject 
     size_t released = 0;
     int result = lochpy_read_pool(keeper, &options.allocator);
     if (result == 0) result = lochpy_before_sleep(pool, options.tag);
-    if (result == 0) result = LOCHPY_TRY(loch_pool_sleep(pool, &options, &released));
+    if (result == 0) result = LOCHPY_TRY_FILE(loch_pool_sleep(pool, &options, &released));
     loch_allocator_release(options.allocator);
     Py_XDECREF(encoded);
     return result == 0 ? PyLong_FromSize_t(released) : NULL;

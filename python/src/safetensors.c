@@ -53,7 +53,7 @@ static PyObject *file_open(PyObject *module, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "O&p:_safetensors_open", PyUnicode_FSConverter, &path, &is_read_only)) return NULL;
     const loch_safetensors_options options = {.size = sizeof options,
                                               .access = is_read_only ? LOCH_READ_ONLY : LOCH_READ_WRITE};
-    const int result = LOCHPY_TRY(loch_safetensors_open(PyBytes_AsString(path), &options, &file));
+    const int result = LOCHPY_TRY_FILE(loch_safetensors_open(PyBytes_AsString(path), &options, &file));
     Py_DECREF(path);
     return result == 0 ? file_make(file) : NULL;
 }
@@ -169,11 +169,16 @@ static const char **file_read_texts(PyObject *tuple, size_t *count)
     *count = (size_t)PyTuple_Size(tuple);
     const char **texts = calloc(*count + 1, sizeof *texts);
     if (!texts) PyErr_NoMemory();
-    for (size_t i = 0; texts && i < *count; i++)
-        if (!(texts[i] = lochpy_text_of(PyTuple_GetItem(tuple, (Py_ssize_t)i)))) {
+    for (size_t i = 0; texts && i < *count; i++) {
+        PyObject *text = PyTuple_GetItem(tuple, (Py_ssize_t)i);
+        if (!PyUnicode_Check(text))
+            PyErr_Format(PyExc_TypeError,
+                         "names of tensors and metadata are text in a .safetensors file: write %R as a str", text);
+        if (PyErr_Occurred() || !(texts[i] = lochpy_text_of(text))) {
             free(texts);
             texts = NULL;
         }
+    }
     return texts;
 }
 
@@ -218,7 +223,7 @@ static PyObject *file_write(PyObject *module, PyObject *arguments)
         if (values_count != save.metadata_count || (size_t)PyTuple_Size(tensors) != save.count)
             PyErr_SetString(PyExc_ValueError, "there are not as many names as tensors, or keys as values");
         else
-            result = LOCHPY_TRY(
+            result = LOCHPY_TRY_FILE(
                 loch_safetensors_save(PyBytes_AsString(path), save.names, save.tensors, save.count, &options));
     }
     free((void *)save.names);

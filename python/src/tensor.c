@@ -322,6 +322,12 @@ static PyObject *tensor_chunk(PyObject *self, PyObject *arguments, PyObject *key
 
 /* --- contents --- */
 
+static bool tensor_is_integer(const loch_tensor *tensor)
+{
+    const loch_dtype dtype = loch_tensor_get_dtype(tensor);
+    return dtype >= LOCH_I8 && dtype <= LOCH_U64;
+}
+
 static PyObject *tensor_copy_from(PyObject *self, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"other", "stream", "overflow", NULL};
@@ -329,7 +335,7 @@ static PyObject *tensor_copy_from(PyObject *self, PyObject *arguments, PyObject 
     PyObject *other, *stream = NULL;
     const char *overflow = NULL;
     int word;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$Os:copy_from", names, lochpy.tensor, &other, &stream,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$Oz:copy_from", names, lochpy.tensor, &other, &stream,
                                      &overflow) ||
         lochpy_read_word("overflow", overflow, overflows, &word) != 0)
         return NULL;
@@ -339,9 +345,20 @@ static PyObject *tensor_copy_from(PyObject *self, PyObject *arguments, PyObject 
         device = loch_tensor_get_device(from) ? loch_tensor_get_device(from) : device;
     lochpy_stream_use use;
     if (lochpy_awake(to) != 0 || lochpy_awake(from) != 0 || lochpy_read_stream(stream, device, &use) != 0) return NULL;
-    const loch_tensor_copy_options options = {
-        .size = sizeof options, .stream = use.stream, .overflow = (loch_overflow)word};
-    const int result = LOCHPY_TRY(loch_tensor_copy(to, from, &options));
+    loch_tensor_copy_options options = {.size = sizeof options, .stream = use.stream, .overflow = (loch_overflow)word};
+    const loch_dtype dtype = loch_tensor_get_dtype(to);
+    loch_tensor *clipped = NULL;
+    int result = 0;
+    if (overflow && word == 0 && dtype != loch_tensor_get_dtype(from) && tensor_is_integer(to) &&
+        tensor_is_integer(from)) { /* the library keeps the low bits */
+        const bool is_of_source = loch_tensor_get_device(from) == device;
+        clipped = lochpy_clip(from, dtype, is_of_source ? use.stream : NULL);
+        if (loch_tensor_get_device(to) != device) options.stream = NULL; /* the copy is between others then */
+        options.wait = LOCH_WAIT_END;                                    /* for its memory */
+        result = clipped ? 0 : -1;
+    }
+    if (result == 0) result = LOCHPY_TRY(loch_tensor_copy(to, clipped ? clipped : from, &options));
+    loch_tensor_release(clipped);
     lochpy_stream_done(&use);
     if (result != 0) return NULL;
     Py_INCREF(self);
@@ -426,7 +443,7 @@ static PyObject *tensor_save(PyObject *self, PyObject *arguments, PyObject *keyw
                                      &options.as_bits))
         return NULL;
     int result = lochpy_awake(lochpy_tensor_of(self));
-    if (result == 0) result = LOCHPY_TRY(loch_npy_save(lochpy_tensor_of(self), PyBytes_AsString(path), &options));
+    if (result == 0) result = LOCHPY_TRY_FILE(loch_npy_save(lochpy_tensor_of(self), PyBytes_AsString(path), &options));
     Py_DECREF(path);
     if (result != 0) return NULL;
     Py_RETURN_NONE;
@@ -497,9 +514,12 @@ static PyMethodDef tensor_methods[] = {
     LOCHPY_KEYWORDS("unsqueeze", tensor_unsqueeze, "unsqueeze($self, /, axis)\n--\n\nInserts an axis of size 1."),
     LOCHPY_KEYWORDS("chunk", tensor_chunk,
                     "chunk($self, /, chunks, axis=0)\n--\n\nCuts the tensor into at most that many pieces."),
-    LOCHPY_KEYWORDS("copy_from", tensor_copy_from,
-                    "copy_from($self, /, other, *, stream=None, overflow='saturate')\n--\n\nCopies the elements of a "
-                    "tensor of the same shape. Returns self."),
+    LOCHPY_KEYWORDS(
+        "copy_from", tensor_copy_from,
+        "copy_from($self, /, other, *, stream=None, overflow=None)\n--\n\nCopies the elements of a tensor of "
+        "the same shape. Returns self.\n\n`overflow`: 'saturate' makes numbers beyond the range of an "
+        "integer or f8 type its least or most, 'special' makes them infinity or NaN in f8. By default f8 "
+        "saturates, and integers keep their low bits, as NumPy's astype."),
     LOCHPY_KEYWORDS("fill", tensor_fill,
                     "fill($self, /, value, *, stream=None)\n--\n\nSets all elements. Returns self."),
     LOCHPY_NONE("contiguous", tensor_contiguous,
@@ -517,6 +537,8 @@ static PyMethodDef tensor_methods[] = {
     LOCHPY_KEYWORDS("format", lochpy_tensor_format,
                     "format($self, /, *, precision=0, threshold=0, edge=0, width=0, notation='auto', "
                     "separator=None)\n--\n\nThe elements as text, as NumPy's array2string."),
+    LOCHPY_ONE("__format__", lochpy_tensor_format_with,
+               "__format__($self, specification, /)\n--\n\nFormats a tensor without dimensions as its number."),
     LOCHPY_NONE("tolist", lochpy_tensor_tolist, "tolist($self, /)\n--\n\nThe elements in nested lists."),
     LOCHPY_VARIABLE("item", lochpy_tensor_item, "item($self, /, *index)\n--\n\nOne element as a number of Python."),
     LOCHPY_NONE("numpy", tensor_numpy, "numpy($self, /)\n--\n\nAn array of NumPy that shares the memory."),

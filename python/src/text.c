@@ -89,12 +89,31 @@ PyObject *lochpy_tensor_str(PyObject *self)
     return lochpy_awake(text.tensor) == 0 ? lochpy_print(text_elements, &text) : NULL;
 }
 
+/* A line about the tensor stands for elements that cannot be read: they sleep, or their device has no contents. */
 PyObject *lochpy_tensor_repr(PyObject *self)
 {
+    PyObject *values = lochpy_call("loch._tensor", "represent", "(O)", self);
+    if (values || !PyErr_ExceptionMatches(PyExc_Exception)) return values;
+    PyErr_Clear();
     PyObject *text = lochpy_print(text_line, lochpy_tensor_of(self));
     PyObject *result = text ? PyUnicode_FromFormat("<loch %U>", text) : NULL;
     Py_XDECREF(text);
     return result;
+}
+
+PyObject *lochpy_tensor_format_with(PyObject *self, PyObject *specification)
+{
+    if (PyObject_IsTrue(specification) == 0) return lochpy_tensor_str(self);
+    if (loch_tensor_get_dimensions(lochpy_tensor_of(self)) > 0) {
+        PyErr_Format(PyExc_TypeError, "format %R is for one number: write tensor.format(precision=2) for all elements",
+                     specification);
+        return NULL;
+    }
+    PyObject *none = PyTuple_New(0), *number = none ? lochpy_tensor_item(self, none) : NULL;
+    PyObject *text = number ? PyObject_Format(number, specification) : NULL;
+    Py_XDECREF(none);
+    Py_XDECREF(number);
+    return text;
 }
 
 PyObject *lochpy_tensor_format(PyObject *self, PyObject *arguments, PyObject *keywords)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Pools, blocks, sessions, tags, limits, statistics, sleep."""
 
+import ast
 import gc
+import inspect
 import pickle
 import threading
 
@@ -19,8 +21,8 @@ MIB = 1 << 20
 def test_limits_are_numbers_or_text(limit):
     pool = loch.Pool(limit=limit, name="limited")
     assert pool.limit == 64 * MIB
-    pool.limit = 0
-    assert pool.limit == 0
+    pool.limit = None
+    assert pool.limit is None and loch.Pool().limit is None
     pool.limit = limit
     assert pool.limit == 64 * MIB and pool.info().limit_bytes == 64 * MIB
 
@@ -49,8 +51,28 @@ def test_text_means_what_it_means_in_options():
             with pytest.raises((ValueError, OverflowError)):
                 loch.Pool(limit=text)
         else:
-            assert loch.Pool(limit=text).limit == expected, text
+            assert loch._core.read_bytes(text) == expected, text
     assert loch.Pool(limit="2GB").limit == 2 * 10**9
+
+
+@pytest.mark.parametrize("device", ["cpu", "sim:64MiB"])
+def test_limits_that_never_serve_a_request(device):
+    """They are refused where they are set, with the reason. The least limit that is taken serves one."""
+    pool = loch.Pool(device)
+    limited = loch.Pool(device, limit="8MiB")
+    for wrong, why in ((0, "None is no limit"), ("0GiB", "None is no limit"), (1 << 20, "a limit of 1 MiB .* units of 2 MiB")):
+        for call in (lambda: loch.Pool(device, limit=wrong), lambda: pool.child(limit=wrong),
+                     lambda: setattr(limited, "limit", wrong)):  # fmt: skip
+            with pytest.raises(ValueError, match=why):
+                call()
+    assert limited.limit == 8 * MIB and pool.children == []
+    for least in (loch.Pool(device, limit="2MiB"), pool.child(limit="2MiB"), pool.child(kind="range", limit="16KiB")):
+        assert least.alloc(1).nbytes == 1
+    with pytest.raises(ValueError, match="too small"):
+        pool.child(kind="range", limit=100)
+    with pytest.raises(ValueError, match="None is no limit"):
+        pool.set_grant("2MiB", 0)
+    assert loch.Pool("sim:64MiB", kind="pinned", limit="16KiB").alloc(1).nbytes == 1
 
 
 @pytest.mark.parametrize("wrong", [1.5, [], object(), b"1GiB"])
@@ -77,10 +99,10 @@ def test_wrong_words():
             loch.Pool(**wrong)
     with pytest.raises(TypeError):
         loch.Pool("cpu", "positional name")
-    with pytest.raises((loch.Error, FileNotFoundError)):
-        loch.Pool("cuda:99")
-    with pytest.raises(loch.Error):
-        loch.Pool("no such device")
+    for device in ("no such device", "gpu:0"):
+        with pytest.raises(LookupError) as caught:
+            loch.Pool(device)
+        assert isinstance(caught.value, loch.Error) and not isinstance(caught.value, OSError)
     with pytest.raises(TypeError):
         loch.Pool(7)
 
@@ -265,6 +287,19 @@ def test_statistics_are_attributes_and_entries():
     assert report["moves"] == 0
 
 
+def test_types_of_figures_are_whole():
+    """What type checkers know of a dictionary is what it has."""
+    pool = loch.Pool()
+    block = pool.alloc(10)
+    tree = ast.parse(inspect.getsource(loch._stats))
+    known = {node.name: [name.target.id for name in ast.walk(node) if isinstance(name, ast.AnnAssign)]
+             for node in tree.body if isinstance(node, ast.ClassDef)}  # fmt: skip
+    for name, figures in {"Stats": pool.stats(), "PoolInfo": pool.info(), "BlockInfo": pool.blocks()[0], "Compaction": pool.compact(),
+                          "OptionInfo": loch.options()[0], "DeviceProperties": loch.Device("cpu").properties}.items():  # fmt: skip
+        assert sorted(known[name]) == sorted(figures), name
+    block.free()
+
+
 # --- sessions ---
 
 
@@ -388,6 +423,11 @@ def test_sleep_words():
     for _ in range(2):  # the first one creates nothing
         with pytest.raises(ValueError, match="no tag 'mistyped'"):
             pool.sleep("host", tag="mistyped")
+        with pytest.raises(ValueError, match="no tag 'mistyped'"):
+            pool.stats("mistyped")
+    assert "mistyped" not in loch.tags()
+    with pytest.raises(ValueError, match="no path"):
+        pool.sleep("host", path="/tmp")
     with pytest.raises(OSError, match="/no/such/folder"):
         kept = pool.alloc(100)
         pool.sleep("file", path="/no/such/folder")

@@ -3,6 +3,7 @@
 
 import loch
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -90,3 +91,38 @@ def test_views_are_printed_as_they_are_seen():
     assert str(loch.from_dlpack(np.broadcast_to(np.float32(0.1), (2, 3)))) == np.array2string(
         np.full((2, 3), 0.1, "f4")
     )
+
+
+@given(shapes, st.sampled_from(sorted(TYPES)), st.integers(0, 2**32))
+@settings(max_examples=300)
+def test_repr_makes_the_tensor_again(shape, name, seed):
+    array = np.asarray(np.random.default_rng(seed).standard_normal(shape) * 100).astype(np.int64).astype(TYPES[name])
+    tensor = loch.from_dlpack(np.asarray(array))
+    text = repr(tensor)
+    if array.size <= 1000:
+        again = eval(text)
+        assert (again.dtype, again.shape, again.tolist()) == (tensor.dtype, tensor.shape, tensor.tolist())
+    if array.size:
+        assert text.startswith("loch.tensor(" + np.array2string(array, separator=", ", prefix="loch.tensor(", suffix=")"))
+        assert all(len(line) <= 75 for line in text.split("\n"))
+
+
+def test_repr_of_what_is_not_shown_whole():
+    assert "..., 1997, 1998, 1999],\n            shape=(2000,), dtype='i64')" in repr(loch.arange(2000))
+    there = loch.ones(2, device="sim:16MiB")
+    assert repr(there) == "loch.tensor([1., 1.], dtype='f32', device='sim:16MiB')"
+    assert repr(loch.ones(3, device="sim:1GiB,unbacked")) == "<loch f32[3], 12 bytes on sim:1GiB,unbacked>"
+    pool = loch.Pool()
+    sleeping = loch.ones(3, pool=pool)
+    pool.sleep()
+    assert repr(sleeping) == "<loch f32[3], 12 bytes on cpu>"
+    pool.wake()
+
+
+def test_format_of_a_number():
+    assert f"{loch.tensor(1.2345):.2f} {loch.tensor(7):>3d} {loch.ones(2)[0]:.1f}" == "1.23   7 1.0"
+    assert f"{loch.ones(2)}" == str(loch.ones(2)) == "[1. 1.]"
+    with pytest.raises(TypeError, match="for one number"):
+        f"{loch.ones(2):.2f}"
+    with pytest.raises(ValueError):
+        f"{loch.tensor(7):nonsense}"

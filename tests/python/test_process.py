@@ -8,6 +8,7 @@ import sys
 import textwrap
 
 import loch
+import loch.safetensors
 import pytest
 
 
@@ -78,6 +79,42 @@ def test_files_of_the_package():
     ran = subprocess.run([sys.executable, "-m", "loch", "--version"], capture_output=True, text=True, check=True)
     assert loch.__version__ in ran.stdout
     assert subprocess.run([sys.executable, "-m", "loch", "nonsense"], capture_output=True).returncode == 2
+
+
+def test_only_files_raise_errors_of_files(tmp_path):
+    """No CUDA, a wrong device and an unknown option are errors of a name."""
+    run("""
+        import loch
+        try:
+            loch.Device("cuda:0")
+        except loch.Error as error:
+            assert not isinstance(error, OSError) and isinstance(error, LookupError) and "no CUDA" in str(error), repr(error)
+        else:
+            raise AssertionError
+        """, LOCH_CUDA_LIBRARY="/no/such/library")
+    for call in (lambda: loch.set_option("nonsense", 1), lambda: loch.get_option("nonsense")):
+        with pytest.raises(LookupError, match="loch info"):
+            call()
+        with pytest.raises(loch.Error) as caught:
+            call()
+        assert not isinstance(caught.value, OSError) and caught.value.status == "E_NOT_FOUND"
+    missing = tmp_path / "missing" / "file"
+    for call in (lambda: loch.load(missing), lambda: loch.safetensors.open(missing)):
+        with pytest.raises(FileNotFoundError) as caught:
+            call()
+        assert isinstance(caught.value, loch.Error) and caught.value.status == "E_NOT_FOUND"
+    for call in (lambda: loch.snapshot(missing), lambda: loch.save(missing, [1]), lambda: loch.record(missing).__enter__()):
+        with pytest.raises(OSError):
+            call()
+
+
+def test_equal_sizes_are_equal_settings():
+    assert loch._core.read_limit("1GiB") == loch._core.read_limit(1 << 30) == loch._core.read_bytes("1024 MiB") == 1 << 30
+    assert loch._core.read_limit(None) is None and loch._core.read_bytes("0") == 0
+    with pytest.raises(ValueError, match="None is no limit"):
+        loch._core.read_limit("0")
+    with pytest.raises(ValueError, match="40GiB"):
+        loch._core.read_limit("much")
 
 
 def test_errors_are_whole():

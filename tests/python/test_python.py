@@ -10,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import timeit
 import traceback
 
 import loch
@@ -266,16 +267,67 @@ def test_comparisons_are_numpys(array, data):
         assert isinstance(answer, loch.Tensor) and answer.dtype == "bool"
         assert np.array_equal(np.asarray(answer), operation(array, other))
         assert np.array_equal(np.asarray(operation(a, 1)), operation(array, 1))
-        assert np.array_equal(operation(a, other), operation(array, other))  # NumPy's turn
-        assert np.array_equal(operation(other, a), operation(other, array))
+        values = other.tolist() if other.size else other  # empty lists lose a part of the shape
+        for turned in (operation(a, other), operation(a, values), operation(b, array)):
+            assert isinstance(turned, loch.Tensor) and np.array_equal(turned, operation(array, other))
+        assert np.array_equal(operation(values, a), operation(other, array))
+        assert np.array_equal(operation(other, a), operation(other, array))  # NumPy's turn
 
 
 def test_comparisons_with_other_things():
     tensor = counted()
     assert (tensor == None) is False and (tensor != None) is True and tensor != "text"  # noqa: E711
+    assert tensor != b"ab" and tensor != ["a"] and tensor != 1j and tensor != {} and tensor != object()
+    assert not (tensor == np.array(["a"])).any()  # NumPy's turn
+    assert (tensor == np.float32(4)).tolist() == [[False, False, False], [False, True, False]]
+    assert (tensor[0] == range(3)).tolist() == [True] * 3 and (tensor[0] < (1, 1, 1)).tolist() == [True, False, False]
+    assert (tensor.to("sim:16MiB") == tensor).tolist() == [[True] * 3] * 2
+    for wrong in ("a", None, 1j):
+        with pytest.raises(TypeError):
+            _ = tensor < wrong
     with pytest.raises(ValueError, match="broadcast"):
         _ = tensor == loch.zeros((2,))
     assert len({tensor, tensor[...], tensor}) == 2  # hashed by identity
+
+
+EDGES = [0, 1, -1, 0.5, 127, 128, 255, 300, 2**24 + 1, 2**31, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, 2**63, 2**64 - 1,
+         -(2**63), 1e300, float("inf"), float("nan")]  # fmt: skip
+
+
+def edges_of(dtype, size):
+    """A tensor of the type with the edges that it holds, again and again, in another order for each type."""
+    held = []
+    for value in EDGES:
+        try:
+            held.append(loch.full(1, value, dtype).item())
+        except (OverflowError, ValueError):
+            pass
+    return loch.tensor([held[(at * 7 + len(dtype)) % len(held)] for at in range(size)], dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_comparisons_of_any_types_are_exact(dtype):
+    """Whole blocks, the end of one, and blocks with few large numbers are compared as Python compares numbers."""
+    for size in (1, 511, 513, 1100):
+        left = edges_of(dtype, size)
+        for other in TYPES:
+            for right in (edges_of(other, size), loch.arange(size).to(dtype=other)):
+                pairs = list(zip(left.tolist(), right.tolist()))
+                for operation in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+                    assert operation(left, right).tolist() == [operation(a, b) for a, b in pairs], (other, operation)
+        for value in EDGES:
+            assert (left >= value).tolist() == [a >= value for a in left.tolist()], value
+
+
+def test_comparisons_are_not_slow():
+    """Not element by element: NumPy's time, with much room for a busy machine."""
+    array = np.arange(100_000, dtype="f4")
+    tensor = loch.from_numpy(array)
+
+    def time(work):
+        return min(timeit.repeat(work, number=5, repeat=20))
+
+    assert time(lambda: tensor == tensor) < 20 * time(lambda: array == array)
 
 
 # --- NumPy's functions ---

@@ -76,7 +76,7 @@ def test_one_pool_serves_all_threads():
                 assert pool.stats().blocks > 0 and pool.info() and pool.blocks() and pool.report()
                 if round % 50 == 0:
                     pool.trim()
-                    child = pool.child(f"{number}", limit="1MiB")
+                    child = pool.child(f"{number}", limit="2MiB")
                     assert any(other == child for other in pool.children)
                     child.close()
 

@@ -156,3 +156,11 @@ def test_what_torch_does_not_export():
     for source in torch.zeros(2, requires_grad=True), torch.zeros(2, dtype=torch.complex64).conj():
         with pytest.raises((RuntimeError, BufferError)):
             loch.from_dlpack(source)
+
+
+def test_comparisons_with_torch_are_by_element():
+    tensor = loch.tensor([1.0, 2.0, 3.0])
+    for other in (torch.tensor([1, 5, 3]), torch.tensor([1.0, 5.0, 3.0], requires_grad=True), torch.tensor([1, 5, 3], dtype=torch.bfloat16)):
+        for answer in (tensor == other, other == tensor, tensor >= other):
+            assert isinstance(answer, (loch.Tensor, torch.Tensor)) and answer.tolist() == [True, False, True]
+    assert (tensor == torch.tensor(2)).tolist() == [False, True, False]

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -35,8 +36,8 @@ def test_one_line():
     text = run(f"""
 import loch.torch, torch
 assert not loch.torch.is_enabled()
-loch.torch.enable(device="{SIM}", limit="64MiB")
-loch.torch.enable(device="{SIM}", limit="64MiB")
+loch.torch.enable(device="{SIM}", limit="64MiB", headroom="1MiB")
+loch.torch.enable(device="{SIM}", limit=64 << 20, headroom="1024KiB")  # equal settings
 assert loch.torch.is_enabled()
 {ALLOC}(1 << 20, 0)
 print(torch.cuda.get_allocator_backend(), loch.torch.stats(0)["used_bytes"], loch.torch.stats()[0]["allocs"])
@@ -49,12 +50,24 @@ assert "cuda:0: 1.0 MiB in use" in loch.torch.report()
     assert text.split("\n") == [f"loch {1 << 20} 1", "out of memory"]
 
 
+def test_the_page_runs_without_a_gpu():
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "pytorch.md").read_text()
+    piece = re.search(r"^## Without a GPU$.*?^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE).group(1)
+    lines = run(piece).split("\n")
+    assert lines[:2] == ["256 MiB in use, 256 MiB reserved", "0 MiB reserved asleep"]
+    assert "Tried to allocate 2.00 GiB" in lines[2] and "1024.00 MiB allowed" in lines[2]
+
+
 def test_settings_of_the_environment():
     text = run(f"""
 import loch.torch, torch
 loch.torch.enable()
 {ALLOC}(1 << 20, 0)
-print(loch.torch.stats()[0]["pools"][0]["limit_bytes"])
+figures = loch.torch.stats()[0]
+assert figures == loch.torch.stats(0) == loch.torch.stats("cuda:0") and loch.torch.stats(1) == {{}}
+assert figures.keys() == loch.torch.DeviceStats.__annotations__.keys(), figures.keys()
+assert figures["pools"][0].keys() == loch.torch.PoolStats.__annotations__.keys()
+print(figures["pools"][0]["limit_bytes"])
 """, LOCH_TORCH_DEVICE=SIM, LOCH_TORCH_LIMIT="32MiB")
     assert text == str(32 << 20)
 
@@ -65,7 +78,7 @@ import loch.torch, torch
 def refused(call, **settings):
     try:
         call(**settings)
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         print(str(error).replace("\\n", " "))
 cuda = torch.version.cuda
 torch.version.cuda = None
@@ -75,6 +88,8 @@ torch.cuda._initialized = True
 refused(loch.torch.enable)
 torch.cuda._initialized = False
 refused(loch.torch.enable, limit="much")
+refused(loch.torch.enable, limit=0)
+refused(loch.torch.enable, limit="1MiB")
 refused(loch.torch.stats)
 loch.torch.enable(device="{SIM}")
 refused(loch.torch.enable, limit="1GiB")
@@ -83,9 +98,10 @@ refused(loch.torch.enable, limit="1GiB")
     assert "is built for the CPU only" in lines[0]
     assert "too late: PyTorch has used CUDA already" in lines[1]
     assert "40GiB" in lines[2] and "much" in lines[2]
-    assert "not enabled" in lines[3]
-    assert "enabled already" in lines[4]
-    assert len(lines) == 5
+    assert "None is no limit" in lines[3] and "a limit of 1.0 MiB never serves" in lines[4]
+    assert "not enabled" in lines[5]
+    assert "enabled already" in lines[6]
+    assert len(lines) == 7
 
 
 def test_after_a_use_that_python_did_not_see():

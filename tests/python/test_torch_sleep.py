@@ -279,6 +279,8 @@ def test_refusals():
         loch.torch._core.torch_sleep([("weights", "drop", None), ("weights", "host", None)])
     with pytest.raises(ValueError, match="one of pinned"):
         loch.torch.sleep("weights", "somewhere")
+    with pytest.raises(ValueError, match="contents='file'"):  # as for Pool.sleep
+        loch.torch.sleep("weights", path="/tmp")
     loch.torch.sleep("weights")
     with pytest.raises(RuntimeError, match="'weights' is asleep already"):
         loch.torch.sleep("weights")

@@ -12,8 +12,17 @@
 #define PRINT_SITE_MAX 96  /* letters of a call site in one row */
 #define PRINT_BAR 24       /* letters of a bar */
 
+/* What a file is, by its format. The others are not read. */
 static const char *const print_formats[] = {
-    "", "trace", "recording", "memory snapshot of PyTorch", "page", "trace", "stacks", "metrics", "snapshot"};
+    [LOCH_RECORDING_AUTO] = "",
+    [LOCH_RECORDING_TEXT] = "trace",
+    [LOCH_RECORDING_BINARY] = "recording",
+    [LOCH_RECORDING_TORCH] = "memory snapshot of PyTorch",
+    [LOCH_RECORDING_CHROME] = "",
+    [LOCH_RECORDING_FOLDED] = "",
+    [LOCH_RECORDING_METRICS] = "",
+    [LOCH_RECORDING_SNAPSHOT] = "snapshot of a program",
+};
 
 static double print_share(uint64_t part, uint64_t all)
 {

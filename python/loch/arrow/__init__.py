@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 
-from .. import Pool
+from .. import Pool, _core
 from . import _shim
 from ._shim import ShimError
 
@@ -75,6 +75,7 @@ def enable(*, limit: int | str | None = None, tag: str = "arrow") -> None:
     equal settings does nothing. RuntimeError: Loch is in use with other settings.
     """
     global _enabled, _before, _is_enabled
+    limit = _core.read_limit(limit)
     with _lock:
         if _enabled is not None and _enabled[0] != (limit, tag):
             raise RuntimeError(f"loch.arrow is in use with limit and tag {_enabled[0]}")

@@ -27,7 +27,7 @@ import json
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 import torch
 
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
+    "DeviceStats",
     "Plan",
+    "PoolStats",
     "add_callbacks",
     "asleep",
     "enable",
@@ -62,6 +64,7 @@ _settings: dict[str, Any] | None = None  # of the first enable
 _plugin: Any = None  # the plug-in's allocator, if there is no shim
 _callbacks: list[tuple[Callable[[], object] | None, Callable[[], object] | None]] = []  # before a sleep, after the wake
 _suspended: list[tuple[Callable[[], object] | None, Callable[[], object] | None]] | None = None  # wait for the wake
+_GRANULE = 2 << 20  # of CUDA
 CONTENTS = ("pinned", "host", "file", "drop")
 
 
@@ -130,12 +133,15 @@ def enable(
     device: Loch's name of the device with PyTorch's number %d; default LOCH_TORCH_DEVICE, or "cuda:%d".
     headroom: memory of each device that idle memory leaves to other libraries; default LOCH_POOL_HEADROOM, or 1 GiB.
 
-    A second call with the same settings does nothing. RuntimeError: CUDA was used before, PyTorch has no CUDA, or Loch
-    is enabled with other settings.
+    A second call with the same settings does nothing: "1GiB" and 1 << 30 are the same. RuntimeError: CUDA was used before,
+    PyTorch has no CUDA, or Loch is enabled with other settings. ValueError: the limit is no size, or none that can serve.
     """
     global _settings
-    settings = {"limit": limit, "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
-    settings["headroom"] = headroom
+    limit_bytes = _core.read_limit(limit)
+    settings = {"limit": limit_bytes, "pinned": bool(pinned), "sharing": bool(sharing), "device": device}
+    settings["headroom"] = headroom = _core.read_bytes(headroom)
+    if limit_bytes is not None and limit_bytes < _GRANULE:
+        raise ValueError(f"a limit of {_show(limit_bytes)} never serves a request: pools take memory in units of 2 MiB")
     with _lock:
         if _settings is not None:
             if settings != _settings:
@@ -160,6 +166,53 @@ def is_enabled() -> bool:
 # --- figures ---
 
 
+class PoolStats(TypedDict):
+    """Figures of one pool of a device."""
+
+    name: str
+    tag: str
+    id: list[int]
+    reserved_bytes: int
+    peak_reserved_bytes: int
+    used_bytes: int
+    free_bytes: int
+    waiting_bytes: int
+    captured_bytes: int
+    largest_free_bytes: int
+    asleep_bytes: int
+    limit_bytes: int
+
+
+class DeviceStats(TypedDict, total=False):
+    """Figures of a device: loch/stats.h, the sums of its pools, and the pools. Empty for one that was not used."""
+
+    allocs: int
+    frees: int
+    failures: int
+    blocks: int
+    peak_blocks: int
+    requested_bytes: int
+    peak_requested_bytes: int
+    allocated_bytes: int
+    peak_allocated_bytes: int
+    largest_bytes: int
+    limit_bytes: int
+    reserved_bytes: int
+    peak_reserved_bytes: int
+    cached_bytes: int
+    largest_free_bytes: int
+    retries: int
+    waits_ns: int
+    used_bytes: int
+    free_bytes: int
+    waiting_bytes: int
+    captured_bytes: int
+    asleep_bytes: int
+    host_bytes: int
+    fragmentation: float
+    pools: list[PoolStats]
+
+
 _SUMS = ("reserved_bytes", "used_bytes", "free_bytes", "waiting_bytes", "captured_bytes", "asleep_bytes")
 
 
@@ -169,13 +222,17 @@ def _read_pools() -> Any:
     return json.loads(_core.torch_pools())
 
 
-def stats(device: int | str | torch.device | None = None) -> dict[Any, Any]:
+@overload
+def stats(device: None = None) -> dict[int, DeviceStats]: ...
+@overload
+def stats(device: int | str | torch.device) -> DeviceStats: ...
+def stats(device: int | str | torch.device | None = None) -> dict[int, DeviceStats] | DeviceStats:
     """Returns Loch's own figures: a dict by the number of the device, or the figures of one device.
 
     Each device has the sums of its pools (reserved_bytes, used_bytes, free_bytes, asleep_bytes ...), the statistics of
     its allocations, host_bytes (pinned memory held for contents that sleep), and the list "pools". torch.cuda.memory_stats() has PyTorch's figures.
     """
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, DeviceStats] = {}
     read = _read_pools()
     for number, pools in read["devices"].items():
         figures = json.loads(_core.torch_stats(int(number)))
@@ -186,8 +243,7 @@ def stats(device: int | str | torch.device | None = None) -> dict[Any, Any]:
     if device is None:
         return found
     index = torch.device(device).index if isinstance(device, (str, torch.device)) else device
-    figures = found.get(index or 0)
-    return dict(figures) if figures else {}
+    return found.get(index or 0, {})
 
 
 def _show(size: int) -> str:
@@ -252,6 +308,8 @@ def _make_parts(tag: Any, contents: str, path: str | os.PathLike[str] | None) ->
     for word in chosen.values():
         if word not in CONTENTS:
             raise ValueError(f"contents is one of {', '.join(CONTENTS)}, not {word!r}")
+    if folder is not None and contents != "file" and not isinstance(tag, dict):
+        raise ValueError("a path is for contents in a file: write contents='file', or leave the path out")
     return [(name, word, folder if word == "file" else None) for name, word in chosen.items()]
 
 
@@ -300,7 +358,7 @@ def sleep(
 
     tag: the tag of a region, several of them, a dict {tag: contents}, "" for memory outside of regions, or None for
     everything. contents: "pinned" (fastest wake), "host", "file" or "drop". path: a folder for the files, which have no
-    names; None for TMPDIR.
+    names; None for TMPDIR. Other contents take no path.
 
     All pools of the tags sleep, on all devices, with the pools of their CUDA graphs, or none does. Dropped contents read
     as zeros after the wake; LOCH_SLEEP_NAN=on makes them NaN, to find what reads them. Until the wake, no kernel may use the memory, and no allocation can be

@@ -65,7 +65,7 @@ def test_results_outlive_their_session(own):
 
 
 def test_limit_is_an_error_with_the_sentence():
-    session = loch.onnxruntime.create_session(MLP, make_options(), name="small", limit=1 << 20)
+    session = loch.onnxruntime.create_session(MLP, make_options(), name="small", limit="1MiB")
     with pytest.raises(Exception, match="Loch has no memory for session 'small': .* can never fit: the limit of allocator"):
         session.run(None, {"x": make_input(8, 1000)})
     assert session.run(None, {"x": make_input(1, 10)})[0].shape == (1, 10, 64)
