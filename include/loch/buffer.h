@@ -55,13 +55,7 @@ LOCH_API loch_buffer *loch_buffer_retain(loch_buffer *buffer);
  *  NULL does nothing. Any thread. */
 LOCH_API void loch_buffer_release(loch_buffer *buffer);
 
-/** Releases the buffer in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_buffer_clear(loch_buffer **slot)
-{
-    if (!slot) return;
-    loch_buffer_release(*slot);
-    *slot = NULL;
-}
+LOCH_DEFINE_CLEAR(buffer, loch_buffer_release(object))
 
 /** Moves a reference out of `*slot`: returns the buffer and sets `*slot` to NULL. The caller owns the returned
  *  reference. A NULL slot returns NULL. */

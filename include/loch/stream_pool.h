@@ -31,6 +31,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_create(loch_device *device, 
 /** Destroys a stream pool and its cached streams and events. Acquired streams stay valid; close them with
  *  loch_stream_close then. NULL does nothing. */
 LOCH_API void loch_stream_pool_destroy(loch_stream_pool *pool);
+LOCH_DEFINE_CLEAR(stream_pool, loch_stream_pool_destroy(object))
 
 /** Acquires a stream without work: a cached one, otherwise a new one.
  *  @param out  owned by the caller; give it back with loch_stream_pool_release. NULL on failure. */
