@@ -8,6 +8,7 @@
 #include "kit/sized.h"
 #include "kit/text.h"
 #include "memory/live/live.h"
+#include "memory/owner.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/serve/serve.h"
 #include "memory/pool/heap/heap.h"
@@ -274,6 +275,14 @@ static void pool_stream_closing(lochi_stream_listener *listener, loch_stream *st
     lochi_lock_drop(&pool->lock);
 }
 
+/* Enters the memory that the pool took before it had an allocator: a child its range, others their addresses. */
+static void pool_enter_index(lochi_pool *pool)
+{
+    lochi_owner_index(pool->allocator, NULL);
+    if (pool->span) lochi_span_add(&pool->in_index, pool->base, pool->span, pool->allocator);
+    if (pool->range) lochi_span_add(&pool->handles->span, pool->handles->at, pool->handles->bytes, pool->allocator);
+}
+
 static loch_status pool_make(loch_device *device, const char *name, const loch_pool_options *options,
                              const pool_descent *descent, loch_allocator **out)
 {
@@ -307,6 +316,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     LOCH_TRY(lochi_ledger_create(&pool->tags), fail);
     if (!descent) LOCH_TRY(pool_open_addresses(pool), fail); /* a child reserves with its first block */
     LOCH_TRY(loch_allocator_create(device, name ? name : "pool", &pool_ops, pool, &pool->allocator), fail);
+    pool_enter_index(pool);
     pool->listener = (lochi_stream_listener){.device = device, .closing = pool_stream_closing};
     lochi_stream_listen(&pool->listener);
     lochi_pool_join(pool);
