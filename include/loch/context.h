@@ -31,7 +31,8 @@ typedef struct loch_context_options {
     size_t seats_count;     /**< number of entries in `seats` */
     /** Flags of all tensors: LOCH_ALLOC_MOVABLE, LOCH_ALLOC_ZEROED; direct memory does not move. */
     uint32_t flags;
-    loch_tag tag; /**< tag of all tensors, unless a call names another */
+    loch_tag tag;       /**< tag of all tensors, unless a call names another */
+    size_t round_bytes; /**< the memory of tensors is rounded up to a multiple of this; 0 or 1 for no rounding */
 } loch_context_options;
 
 /** Opens a context on an engine for the calling thread. Each seat gets its own stream on first use.

@@ -238,6 +238,21 @@ static void a_pool_with_a_limit_and_a_child_are_a_line_each(void **state)
     assert_int_equal(loch_stats_of(child).limit_bytes, TEST_MIB);
 }
 
+static void a_buffer_of_elements_checks_the_product(void **state)
+{
+    (void)state;
+    LOCH_AUTO(buffer) buffer = NULL;
+    CHECK_OK(loch_buffer_create_array(scope_allocator, 100, sizeof(double), NULL, &buffer));
+    assert_int_equal(loch_buffer_get_bytes(buffer), 800);
+    loch_buffer *none = TEST_UNTOUCHED;
+    CHECK_FAILS(loch_buffer_create_array(scope_allocator, SIZE_MAX / 8 + 1, 8, NULL, &none), OVERFLOW);
+    assert_null(none);
+    CHECK_FAILS(loch_buffer_create_array(scope_allocator, SIZE_MAX / 8, 8, NULL, &none), OVERFLOW);
+    CHECK_OK(loch_buffer_create_array(scope_allocator, SIZE_MAX, 0, NULL, &none));
+    assert_int_equal(loch_buffer_get_bytes(none), 0);
+    loch_buffer_release(none);
+}
+
 #define SCOPE_TEST(function) cmocka_unit_test_setup_teardown(function, scope_setup, scope_teardown)
 
 int main(void)
@@ -252,6 +267,7 @@ int main(void)
         SCOPE_TEST(with_skips_the_block_when_making_fails),
         SCOPE_TEST(a_request_has_its_size_and_the_named_members),
         SCOPE_TEST(a_pool_with_a_limit_and_a_child_are_a_line_each),
+        SCOPE_TEST(a_buffer_of_elements_checks_the_product),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

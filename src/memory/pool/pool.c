@@ -329,12 +329,43 @@ fail:
     return status;
 }
 
+/* Takes the initial bytes of a new pool from the device: as one block, whose memory stays when it is freed. A pool that
+ * does not get them ends. */
+static loch_status pool_take_initial(size_t bytes, loch_allocator **out)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes};
+    lochi_session_frame frame;
+    void *block;
+    lochi_session_hush(&frame); /* the block belongs to no session that the thread is in */
+    loch_status status = loch_allocator_alloc(*out, &request, &block);
+    if (status == LOCH_OK) status = loch_free(*out, block);
+    lochi_session_unhush(&frame);
+    if (status == LOCH_OK) return loch_allocator_reset_stats(*out);
+    const loch_error saved = lochi_error_save();
+    loch_allocator_release(*out);
+    lochi_error_restore(&saved);
+    *out = NULL;
+    return status;
+}
+
+static loch_status pool_build(loch_device *device, const char *name, const loch_pool_options *options,
+                              const pool_descent *descent, loch_allocator **out)
+{
+    loch_pool_options read = {.size = sizeof read};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of pool options", options, &read, sizeof read));
+    if (read.idle_bytes && read.initial_bytes > read.idle_bytes)
+        return LOCH_FAIL(INVALID, "a pool that keeps %s of free memory cannot take %s at creation",
+                         LOCHI_SIZE(read.idle_bytes), LOCHI_SIZE(read.initial_bytes));
+    LOCH_TRY_RETURN(pool_make(device, name, &read, descent, out));
+    return read.initial_bytes ? pool_take_initial(read.initial_bytes, out) : LOCH_OK;
+}
+
 loch_status loch_pool_create(loch_device *device, const char *name, const loch_pool_options *options,
                              loch_allocator **out)
 {
     if (out) *out = NULL;
     if (!device || !out) return LOCH_FAIL(INVALID, "a pool needs a device, and an out pointer");
-    return pool_make(device, name, options, NULL, out);
+    return pool_build(device, name, options, NULL, out);
 }
 
 loch_status loch_pool_create_child(loch_allocator *parent, const char *name, const loch_child_options *options,
@@ -356,7 +387,7 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
     if (pool.wipe < descent.parent->options.wipe) pool.wipe = descent.parent->options.wipe;
     LOCH_TRY_RETURN(pool_check_handle(&pool));
     if (!pool.handle.size) pool.handle = descent.parent->options.handle;
-    return pool_make(descent.parent->device, name ? name : "child", &pool, &descent, out);
+    return pool_build(descent.parent->device, name ? name : "child", &pool, &descent, out);
 }
 
 /* --- calls for pools only --- */
