@@ -9,6 +9,7 @@
 #include <loch/engine.h>
 #include <loch/tensor.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #define KIB TEST_KIB
 #define MIB TEST_MIB

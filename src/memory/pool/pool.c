@@ -339,6 +339,7 @@ static loch_status pool_take_initial(size_t bytes, loch_allocator **out)
     lochi_session_hush(&frame); /* the block belongs to no session that the thread is in */
     loch_status status = loch_allocator_alloc(*out, &request, &block);
     if (status == LOCH_OK) status = loch_free(*out, block);
+    if (status == LOCH_OK) status = loch_allocator_trim(*out, SIZE_MAX, NULL); /* out of the thread's cache */
     lochi_session_unhush(&frame);
     if (status == LOCH_OK) return loch_allocator_reset_stats(*out);
     const loch_error saved = lochi_error_save();
