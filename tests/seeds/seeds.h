@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows: what five texts about memory ask for, sentence by sentence, each as a test. The number of a row is the number of
- * the text and of the row; its words are those of the text, in English. A row that fails says which sentence it was.
+/* Rows: what five texts about memory ask for, sentence by sentence, each as a test. The number of a row is the number
+ * of the text and of the row; its words are those of the text, in English. A row that fails says which sentence it was.
  * Every row has the host and a simulated device with their default allocators, and leaves nothing behind. */
 #ifndef LOCH_TEST_SEEDS_H
 #define LOCH_TEST_SEEDS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Text 004: TensorFlow's allocators: the interface, attributes of allocators and of allocations, wrappers, statistics and
- * the registry. */
+/* Text 004: TensorFlow's allocators: the interface, attributes of allocators and of allocations, wrappers, statistics
+ * and the registry. */
 #include "seeds.h"
 
 ROW(004_01, "the interface of an allocator without an implementation")
