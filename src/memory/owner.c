@@ -205,9 +205,10 @@ static bool owner_gather(owner_entered *found, loch_allocator *allocator)
     return !allocator->around || owner_gather(found, allocator->around);
 }
 
-static void owner_leave(const owner_entered *found)
+/* Leaves the `count` oldest. The youngest was entered first, so its mark can stay. */
+static void owner_leave(const owner_entered *found, size_t count)
 {
-    for (size_t at = found->count; at--;)
+    for (size_t at = 0; at < count; at++)
         lochi_hazard_leave(found->marks[at]);
 }
 
@@ -224,8 +225,8 @@ static bool owner_enter_some(const void *address, owner_entered *found)
         fits = owner_gather(found, owners[i]);
     for (loch_allocator *opaque = owner_opaque; fits && opaque; opaque = opaque->opaque)
         fits = owner_gather(found, opaque);
-    for (size_t i = 0; fits && i < found->count; i++)
-        found->marks[i] = lochi_hazard_enter(found->allocators[i]);
+    for (size_t at = found->count; fits && at--;)
+        found->marks[at] = lochi_hazard_enter(found->allocators[at]);
     lochi_lock_drop(&lochi_regions_lock);
     return fits;
 }
@@ -253,13 +254,14 @@ loch_status lochi_owner_enter(const void *address, loch_allocator **out, uint32_
     uintptr_t age = 0;
     if (owner_enter_some(address, &found)) {
         loch_allocator *outermost = owner_choose(&found, address);
-        if (outermost && found.count == 1) { /* keeps its mark */
+        if (outermost && outermost == found.allocators[found.count - 1]) {
+            owner_leave(&found, found.count - 1);
             *out = outermost;
-            *mark = found.marks[0];
+            *mark = found.marks[found.count - 1];
             return LOCH_OK;
         }
         if (outermost) age = outermost->node.key;
-        owner_leave(&found);
+        owner_leave(&found, found.count);
     }
     if (!age) LOCH_TRY_RETURN(owner_find(address, &age));
     *out = owner_enter(age, mark);
