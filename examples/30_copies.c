@@ -25,7 +25,7 @@ static int around(loch_stream *stream, char *host, char *near, char *far)
     int told = 0;
     LOCH_CHECK(loch_copy_with(near, host, BYTES, &to_device));
     LOCH_CHECK(loch_copy_with(far, near, BYTES, &across));
-    LOCH_CHECK(loch_fill_on(near, BYTES, "", 1, stream));
+    LOCH_CHECK(loch_fill_with(near, BYTES, "", 1, LOCH_OPTIONS(copy, .stream = stream, .wait = LOCH_WAIT_END)));
     LOCH_CHECK(loch_copy_with(near, far, BYTES, &across));
     LOCH_CHECK(loch_stream_call(stream, notify, &told));
     LOCH_CHECK(loch_copy_with(seen, near, sizeof seen, &back)); /* waits, also for work that was queued before */

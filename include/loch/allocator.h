@@ -29,6 +29,7 @@
 #include <loch/stats.h>
 #include <loch/stream.h>
 #include <loch/tag.h>
+#include <string.h>
 
 LOCH_BEGIN_DECLS
 
@@ -105,6 +106,12 @@ typedef struct loch_request {
     void *address;
 } loch_request;
 
+/** A pointer to a request with the named members, for one call: loch_allocator_alloc(pool, LOCH_REQUEST(.bytes = n,
+ *  .alignment = 64), &block). It lives until the end of the block around it. C only. */
+#ifndef __cplusplus
+#define LOCH_REQUEST(...) (&(loch_request){.size = sizeof(loch_request), __VA_ARGS__})
+#endif
+
 /** Allocates a block as `request` says. E_INVALID: the request is not valid. E_OVERFLOW: the size does not fit the
  *  address space. E_DEVICE_MEMORY, E_LIMIT, E_FRAGMENTED, E_HOST_MEMORY: memory is short.
  *  @param out  owned by the caller; free it with loch_free. NULL on failure. */
@@ -127,9 +134,9 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_on(loch_allocator *alloca
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_free_sized(loch_allocator *allocator, void *address, size_t bytes);
 
 /** Frees a block by its address alone, ordered on the stream of its allocation. Finds the outermost allocator that
- *  handed the block out, so wrappers around an allocator see the free. Searches all allocators of the process: slower
- *  than loch_free, and slower with more allocators. NULL succeeds. Any thread, as far as the allocator
- *  allows.
+ *  handed the block out, so wrappers around an allocator see the free. Slower than loch_free by a look-up, which does
+ *  not depend on the number of allocators; allocators of users that have their own `find` are asked each time. NULL
+ *  succeeds. Any thread, as far as the allocator allows.
  *
  *  E_DOUBLE_FREE, E_INTERIOR, E_FOREIGN: `address` is not a live block. E_UNSUPPORTED: two allocators have a block at
  *  this address and neither wraps the other (one of them splits up blocks of the other). An allocator that is not
@@ -219,6 +226,16 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_walk(loch_allocator *allocator
 
 /** Reads the statistics of an allocator as one consistent snapshot. Set `out->size` before the call. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_stats(loch_allocator *allocator, loch_stats *out);
+
+/** Returns the statistics of an allocator, for one figure: loch_stats_of(pool).requested_bytes. All zero for NULL and
+ *  if loch_allocator_get_stats fails; the thread's error record says why. */
+static inline loch_stats loch_stats_of(loch_allocator *allocator)
+{
+    loch_stats stats;
+    stats.size = sizeof stats;
+    if (loch_allocator_get_stats(allocator, &stats) != LOCH_OK) memset(&stats, 0, sizeof stats);
+    return stats;
+}
 
 /** Reads the statistics of the blocks with one tag. Set `out->size` before the call. E_INVALID: `tag` is 0 or not a
  *  tag. E_UNSUPPORTED: the allocator keeps no statistics by tag. */

@@ -47,6 +47,17 @@ LOCH_API LOCH_MUST_USE loch_status loch_buffer_create(loch_allocator *allocator,
 LOCH_API LOCH_MUST_USE loch_status loch_buffer_create_for_device(loch_device *device, size_t bytes,
                                                                  const loch_request *request, loch_buffer **out);
 
+/** Creates a buffer for `count` elements of `bytes` each from `allocator`, as loch_buffer_create. E_OVERFLOW: the
+ *  product does not fit the address space. */
+LOCH_MUST_USE static inline loch_status loch_buffer_create_array(loch_allocator *allocator, size_t count, size_t bytes,
+                                                                 const loch_request *request, loch_buffer **out)
+{
+    if (!bytes || count <= SIZE_MAX / bytes) return loch_buffer_create(allocator, count * bytes, request, out);
+    if (out) *out = NULL;
+    return loch_error_set(LOCH_E_OVERFLOW, NULL, 0, "%zu elements of %zu bytes do not fit the address space", count,
+                          bytes);
+}
+
 /** Takes another reference on a buffer and returns `buffer`. Give each reference back with loch_buffer_release. NULL
  *  returns NULL. Any thread. */
 LOCH_API loch_buffer *loch_buffer_retain(loch_buffer *buffer);
@@ -55,13 +66,7 @@ LOCH_API loch_buffer *loch_buffer_retain(loch_buffer *buffer);
  *  NULL does nothing. Any thread. */
 LOCH_API void loch_buffer_release(loch_buffer *buffer);
 
-/** Releases the buffer in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_buffer_clear(loch_buffer **slot)
-{
-    if (!slot) return;
-    loch_buffer_release(*slot);
-    *slot = NULL;
-}
+LOCH_DEFINE_CLEAR(buffer, loch_buffer_release(object))
 
 /** Moves a reference out of `*slot`: returns the buffer and sets `*slot` to NULL. The caller owns the returned
  *  reference. A NULL slot returns NULL. */

@@ -31,7 +31,8 @@ typedef struct loch_context_options {
     size_t seats_count;     /**< number of entries in `seats` */
     /** Flags of all tensors: LOCH_ALLOC_MOVABLE, LOCH_ALLOC_ZEROED; direct memory does not move. */
     uint32_t flags;
-    loch_tag tag; /**< tag of all tensors, unless a call names another */
+    loch_tag tag;       /**< tag of all tensors, unless a call names another */
+    size_t round_bytes; /**< the memory of tensors is rounded up to a multiple of this; 0 or 1 for no rounding */
 } loch_context_options;
 
 /** Opens a context on an engine for the calling thread. Each seat gets its own stream on first use.
@@ -42,6 +43,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_context_open(loch_engine *engine, const 
 /** Closes a context: ends its guards, pops its pools, gives its streams back when their work has ended, and drops its
  *  cached copies. E_WRONG_THREAD: called from another thread; the context stays open. NULL does nothing. */
 LOCH_API LOCH_MUST_USE loch_status loch_context_close(loch_context *context);
+LOCH_DEFINE_CLEAR(context, (void)!loch_context_close(object))
 
 /** @} */
 /** @name Current seat and stream */
@@ -201,13 +203,17 @@ LOCH_API void loch_guard_end(loch_guard *guard);
 LOCH_API int loch_context_get_debug(const loch_context *context);
 
 /** Begins a guard that lasts to the end of the block: LOCH_GUARD(status, seat, context, LOCH_SEAT(1),
- *  LOCH_SEAT_PLAIN). `status` receives the result. Needs GCC or Clang. C only. */
+ *  LOCH_SEAT_PLAIN). `status` receives the result. LOCH_GUARD_RETURN(seat, ...) checks it: a failure returns from the
+ *  present function, as LOCH_RETURN does. LOCH_GUARD_CHECK(seat, ...) ends the program, as LOCH_CHECK does. Needs GCC
+ *  or Clang. C only. */
 #if defined(__GNUC__) && !defined(__cplusplus)
-#define LOCH_GUARD(status, kind, ...)                                                                                  \
-    __attribute__((cleanup(loch_guard_end), unused)) loch_guard LOCH_GUARD_NAME(__LINE__) = {0};                       \
-    (status) = loch_context_begin_##kind(__VA_ARGS__, &LOCH_GUARD_NAME(__LINE__))
-#define LOCH_GUARD_NAME(line) LOCH_GUARD_JOIN(loch_guard_at_, line)
-#define LOCH_GUARD_JOIN(a, b) a##b
+#define LOCH_GUARD(status, kind, ...) LOCH_GUARD_AS((status) =, loch_context_begin_##kind, __VA_ARGS__)
+#define LOCH_GUARD_RETURN(kind, ...) LOCH_GUARD_AS(LOCH_RETURN, loch_context_begin_##kind, __VA_ARGS__)
+#define LOCH_GUARD_CHECK(kind, ...) LOCH_GUARD_AS(LOCH_CHECK, loch_context_begin_##kind, __VA_ARGS__)
+#define LOCH_GUARD_AS(use, begin, ...) LOCH_GUARD_NAMED(LOCH_UNIQUE(loch_guard_at_), use, begin, __VA_ARGS__)
+#define LOCH_GUARD_NAMED(guard, use, begin, ...)                                                                       \
+    __attribute__((cleanup(loch_guard_end), unused)) loch_guard guard = {0};                                           \
+    use(begin(__VA_ARGS__, &guard))
 #endif
 
 /** @} */
@@ -265,6 +271,7 @@ LOCH_API loch_parameter *loch_parameter_retain(loch_parameter *parameter);
 
 /** Releases one reference on a parameter. The last release releases its tensors. NULL does nothing. Any thread. */
 LOCH_API void loch_parameter_release(loch_parameter *parameter);
+LOCH_DEFINE_CLEAR(parameter, loch_parameter_release(object))
 
 /** @} */
 

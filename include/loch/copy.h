@@ -47,7 +47,7 @@ typedef enum loch_wait {
     LOCH_WAIT_END      /**< when the work has ended; waits for the stream of the work and for no other */
 } loch_wait;
 
-/** Options of a copy. Zero means default; a NULL pointer means all defaults. */
+/** Options of a copy or a fill. Zero means default; a NULL pointer means all defaults. */
 typedef struct loch_copy_options {
     size_t size;              /**< sizeof(loch_copy_options) */
     loch_direction direction; /**< expected direction; E_INVALID if the addresses have another one */
@@ -99,6 +99,12 @@ LOCH_API LOCH_MUST_USE loch_status loch_fill(void *to, size_t bytes, const void 
  *  memory of the stream's device. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_fill_on(void *to, size_t bytes, const void *pattern, size_t pattern_bytes,
                                                 loch_stream *stream);
+
+/** Fills `bytes` with options: stream and waiting (LOCH_WAIT_END with a stream: fill and wait in one call). E_INVALID:
+ *  as loch_fill, or the options state a direction. E_BUSY, nothing queued: as loch_fill_on, or the stream is captured
+ *  and the call should wait. Any thread. */
+LOCH_API LOCH_MUST_USE loch_status loch_fill_with(void *to, size_t bytes, const void *pattern, size_t pattern_bytes,
+                                                  const loch_copy_options *options);
 
 /** @} */
 

@@ -104,6 +104,7 @@ typedef struct loch_engine_leaks {
  *  @param leaks    may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_engine_close(loch_engine *engine, loch_workers_closing how,
                                                      loch_block_visitor *visitor, void *user, loch_engine_leaks *leaks);
+LOCH_DEFINE_CLEAR(engine, (void)!loch_engine_close(object, LOCH_WORKERS_DRAIN, NULL, NULL, NULL))
 
 /** @} */
 /** @name Parts of an engine */

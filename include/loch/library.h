@@ -41,6 +41,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_cublas_create(loch_device *device, loch_
 
 /** Destroys a cuBLAS handle. Work already queued runs to its end. NULL does nothing. */
 LOCH_API void loch_cublas_destroy(loch_cublas *cublas);
+LOCH_DEFINE_CLEAR(cublas, loch_cublas_destroy(object))
 
 /** Returns the cublasHandle_t in `out`. Borrowed. After this call the CUDA context of the device is current in the
  *  calling thread. */

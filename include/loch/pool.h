@@ -140,6 +140,11 @@ typedef struct loch_pool_options {
      *  memory back, and so do frees after it. Requests may use the headroom. 0 for the option `pool_headroom`, and
      *  without that for 1 GiB on CUDA (1/32 of a device below 32 GiB) and none elsewhere. */
     size_t headroom_bytes;
+    /** Bytes that the pool takes from the device at creation and keeps: a creation that does not get them fails with
+     *  the status of a request of that size (E_LIMIT, E_DEVICE_MEMORY). With `limit_bytes` as well, a limit that the
+     *  device does not have is refused at once. E_INVALID: more than `idle_bytes`. A child takes them from its parent's
+     *  device within its limits. 0: memory is taken when it is needed. */
+    size_t initial_bytes;
 } loch_pool_options;
 
 /** Creates a pool on a device. E_INVALID: an option is not valid, or the source is not thread safe, of another device

@@ -42,6 +42,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_profile_read(loch_profile *profile, loch
 /** Ends a profile and frees it. `out` (may be NULL) receives the last results, with a NULL label. A NULL profile does
  *  nothing. */
 LOCH_API void loch_profile_end(loch_profile *profile, loch_profile_report *out);
+LOCH_DEFINE_CLEAR(profile, loch_profile_end(object, NULL))
 
 /** Prints a report as one line or as a JSON object. Sizes, `text`, `bytes` and `length` work as in loch_stats_print. */
 LOCH_API LOCH_MUST_USE loch_status loch_profile_print(const loch_profile_report *report, loch_format format, char *text,
@@ -60,6 +61,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_census_create(loch_allocator *allocator,
 
 /** Destroys a census. NULL does nothing. */
 LOCH_API void loch_census_destroy(loch_census *census);
+LOCH_DEFINE_CLEAR(census, loch_census_destroy(object))
 
 /** Walks the blocks that are in `census` and not in `before`, in order of ids. Both belong to one allocator. With a
  *  NULL `before` all blocks are walked. E_INVALID: no census or no visitor. Any thread: a census does not change. */

@@ -7,8 +7,11 @@
  *          ...                                          // any compiler: released at the end and at a break
  *      }
  *
- *  The kinds are those with a function loch_<kind>_clear: buffer, device, allocator, stream, event; tensor (tensor.h);
- *  buffer_pool and workspace (scratch.h). Use loch_buffer_take and loch_tensor_take to keep an object beyond the block.
+ *  The kinds are all objects that a program owns or counts: those of this library, of loch/tensor.h, loch/engine.h and
+ *  of the parts. Each has a function loch_<kind>_clear beside the function that ends it. Where that function returns
+ *  a status, loch_<kind>_clear ignores it: workers and engines run their queued tasks first, sessions free each block
+ *  on its own stream. End such an object yourself if its status matters, and set the pointer to NULL. Use
+ *  loch_buffer_take and loch_tensor_take to keep an object beyond the block.
  */
 #ifndef LOCH_SCOPE_H
 #define LOCH_SCOPE_H
@@ -17,37 +20,13 @@
 
 LOCH_BEGIN_DECLS
 
-/** Releases the device in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_device_clear(loch_device **slot)
-{
-    if (!slot) return;
-    loch_device_release(*slot);
-    *slot = NULL;
-}
+LOCH_DEFINE_CLEAR(device, loch_device_release(object))
 
-/** Releases the allocator in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_allocator_clear(loch_allocator **slot)
-{
-    if (!slot) return;
-    loch_allocator_release(*slot);
-    *slot = NULL;
-}
+LOCH_DEFINE_CLEAR(allocator, loch_allocator_release(object))
 
-/** Closes the stream in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_stream_clear(loch_stream **slot)
-{
-    if (!slot) return;
-    loch_stream_close(*slot);
-    *slot = NULL;
-}
+LOCH_DEFINE_CLEAR(stream, loch_stream_close(object))
 
-/** Destroys the event in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_event_clear(loch_event **slot)
-{
-    if (!slot) return;
-    loch_event_destroy(*slot);
-    *slot = NULL;
-}
+LOCH_DEFINE_CLEAR(event, loch_event_destroy(object))
 
 LOCH_END_DECLS
 

@@ -98,21 +98,9 @@ LOCH_API void loch_workspace_destroy(loch_workspace *workspace);
  *              failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_workspace_acquire(loch_workspace *workspace, size_t bytes, loch_buffer **out);
 
-/** Destroys the pool of buffers in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_buffer_pool_clear(loch_buffer_pool **slot)
-{
-    if (!slot) return;
-    loch_buffer_pool_destroy(*slot);
-    *slot = NULL;
-}
+LOCH_DEFINE_CLEAR(buffer_pool, loch_buffer_pool_destroy(object))
 
-/** Destroys the workspace in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_workspace_clear(loch_workspace **slot)
-{
-    if (!slot) return;
-    loch_workspace_destroy(*slot);
-    *slot = NULL;
-}
+LOCH_DEFINE_CLEAR(workspace, loch_workspace_destroy(object))
 
 /** @} */
 

@@ -82,6 +82,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_session_get_stats(loch_session *session,
  *  E_INVALID: the session is NULL.
  *  @param bytes  requested bytes that were freed; may be NULL; also set on failure */
 LOCH_API LOCH_MUST_USE loch_status loch_session_end(loch_session *session, loch_stream *stream, size_t *bytes);
+LOCH_DEFINE_CLEAR(session, (void)!loch_session_end(object, NULL, NULL))
 
 LOCH_END_DECLS
 

@@ -190,6 +190,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_sim_graph_launch(loch_sim_graph *graph, 
 
 /** Destroys a graph. NULL does nothing. */
 LOCH_API void loch_sim_graph_destroy(loch_sim_graph *graph);
+LOCH_DEFINE_CLEAR(sim_graph, loch_sim_graph_destroy(object))
 
 /** @} */
 

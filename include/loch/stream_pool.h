@@ -31,14 +31,16 @@ LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_create(loch_device *device, 
 /** Destroys a stream pool and its cached streams and events. Acquired streams stay valid; close them with
  *  loch_stream_close then. NULL does nothing. */
 LOCH_API void loch_stream_pool_destroy(loch_stream_pool *pool);
+LOCH_DEFINE_CLEAR(stream_pool, loch_stream_pool_destroy(object))
 
 /** Acquires a stream without work: a cached one, otherwise a new one.
  *  @param out  owned by the caller; give it back with loch_stream_pool_release. NULL on failure. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_acquire(loch_stream_pool *pool, loch_stream **out);
 
-/** Gives a stream back to its pool. The stream may still have work in progress. E_INVALID: the stream is captured,
- *  belongs to another device, or is a default or wrapped stream. E_FOREIGN: it was not acquired from this pool. On
- *  failure the stream still belongs to the caller. A NULL stream does nothing. */
+/** Gives a stream back to its pool. The stream may still have work in progress. A stream that others still retain
+ *  (loch_stream_retain) is neither handed out again nor closed: it ends with the last of them. E_INVALID: the stream is
+ *  captured, belongs to another device, or is a default or wrapped stream. E_FOREIGN: it was not acquired from this
+ *  pool. On failure the stream still belongs to the caller. A NULL stream does nothing. */
 LOCH_API LOCH_MUST_USE loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream);
 
 /** Figures of a stream pool. */

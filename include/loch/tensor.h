@@ -82,13 +82,7 @@ LOCH_API loch_tensor *loch_tensor_retain(loch_tensor *tensor);
 /** Releases one reference on a tensor. The last release releases its buffer. NULL does nothing. Any thread. */
 LOCH_API void loch_tensor_release(loch_tensor *tensor);
 
-/** Releases the tensor in `*slot` and sets `*slot` to NULL. A NULL slot and an empty slot do nothing. */
-static inline void loch_tensor_clear(loch_tensor **slot)
-{
-    if (!slot) return;
-    loch_tensor_release(*slot);
-    *slot = NULL;
-}
+LOCH_DEFINE_CLEAR(tensor, loch_tensor_release(object))
 
 /** Moves a reference out of `*slot`: returns the tensor and sets `*slot` to NULL. The caller owns the returned
  *  reference. A NULL slot returns NULL. */

@@ -33,6 +33,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_timeline_create(const loch_timeline_opti
 
 /** Destroys a timeline. No thread may have a span open or begin one. NULL does nothing. */
 LOCH_API void loch_timeline_destroy(loch_timeline *timeline);
+LOCH_DEFINE_CLEAR(timeline, loch_timeline_destroy(object))
 
 /** Sets the highest level that is recorded from now on. */
 LOCH_API void loch_timeline_set_level(loch_timeline *timeline, int level);
@@ -73,13 +74,9 @@ LOCH_API void loch_span_end(loch_span *span);
 /** Opens a span that ends at the end of the block, however the block is left. Needs GCC or Clang. C only. */
 #ifndef __cplusplus
 #define LOCH_SPAN(timeline, ...) /* name, members of loch_span_options */                                              \
-    __attribute__((cleanup(loch_span_end), unused)) loch_span LOCH_SPAN_NAME(__LINE__) =                               \
-        loch_span_begin(timeline, LOCH_SPAN_FIRST(__VA_ARGS__, 0),                                                     \
-                        &(loch_span_options){LOCH_SPAN_REST(__VA_ARGS__, .size = sizeof(loch_span_options))})
-#define LOCH_SPAN_FIRST(first, ...) first
-#define LOCH_SPAN_REST(first, ...) __VA_ARGS__
-#define LOCH_SPAN_NAME(line) LOCH_SPAN_JOIN(loch_span_at_, line)
-#define LOCH_SPAN_JOIN(a, b) a##b
+    __attribute__((cleanup(loch_span_end), unused)) loch_span LOCH_UNIQUE(loch_span_at_) =                             \
+        loch_span_begin(timeline, LOCH_FIRST(__VA_ARGS__, 0),                                                          \
+                        &(loch_span_options){LOCH_REST(__VA_ARGS__, .size = sizeof(loch_span_options))})
 #endif
 
 /** @} */

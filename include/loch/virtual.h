@@ -46,6 +46,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_handle_create(loch_device *device, size_
 
 /** Destroys a handle. Its memory goes back to the device when no mapping of it is left. NULL does nothing. */
 LOCH_API void loch_handle_destroy(loch_handle *handle);
+LOCH_DEFINE_CLEAR(handle, loch_handle_destroy(object))
 
 /** Returns the size of a handle in bytes. NULL returns 0. */
 LOCH_API size_t loch_handle_get_bytes(const loch_handle *handle);

@@ -51,6 +51,7 @@ typedef enum loch_workers_closing {
  *  @param cancelled  number of tasks that did not run; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_workers_close(loch_workers *workers, loch_workers_closing how,
                                                       size_t *cancelled);
+LOCH_DEFINE_CLEAR(workers, (void)!loch_workers_close(object, LOCH_WORKERS_DRAIN, NULL))
 
 /** @} */
 /** @name Tasks */
@@ -95,6 +96,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_task_cancel(loch_task *task);
 
 /** Frees a task object without waiting. The task still runs. NULL does nothing. */
 LOCH_API void loch_task_release(loch_task *task);
+LOCH_DEFINE_CLEAR(task, loch_task_release(object))
 
 /** @} */
 /** @name Threads */

@@ -121,6 +121,7 @@ class Pool:
         share: Literal["none", "fd", "fabric"] = "none",
         rdma: bool = False,
         headroom: _Bytes | None = None,
+        initial: _Bytes | None = None,
     ) -> Self: ...
     @property
     def name(self) -> str: ...

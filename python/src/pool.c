@@ -77,7 +77,7 @@ int lochpy_read_pool(PyObject *argument, loch_allocator **out)
 
 /* Arguments that pools and children have in common. */
 typedef struct pool_arguments {
-    PyObject *limit, *idle, *handle_bytes, *round_bytes, *headroom;
+    PyObject *limit, *idle, *handle_bytes, *round_bytes, *headroom, *initial;
     const char *preset, *captures, *share;
     int wipe, rdma;
 } pool_arguments;
@@ -93,6 +93,7 @@ static int pool_read_options(const pool_arguments *from, loch_pool_options *out)
         lochpy_read_bytes(from->handle_bytes, &out->handle_bytes) != 0 ||
         lochpy_read_bytes(from->round_bytes, &out->round_bytes) != 0 ||
         lochpy_read_bytes(from->headroom, &out->headroom_bytes) != 0 ||
+        lochpy_read_bytes(from->initial, &out->initial_bytes) != 0 ||
         lochpy_read_word("preset", from->preset, presets, &preset) != 0 ||
         lochpy_read_word("captures", from->captures, captures, &capture) != 0 ||
         lochpy_read_word("share", from->share, shares, &share) != 0)
@@ -126,15 +127,16 @@ static int pool_check_limit(const loch_allocator *pool, size_t limit)
 
 static PyObject *pool_make(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"device",       "name",        "limit",    "idle",  "kind", "preset",   "wipe",
-                            "handle_bytes", "round_bytes", "captures", "share", "rdma", "headroom", NULL};
+    static char *names[] = {"device",      "name",     "limit", "idle", "kind",     "preset",  "wipe", "handle_bytes",
+                            "round_bytes", "captures", "share", "rdma", "headroom", "initial", NULL};
     static const char *const kinds[] = {"device", "pinned", "managed", NULL};
     PyObject *where = NULL;
     const char *name = NULL, *kind = NULL;
     pool_arguments given = {0};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O$zOOsspOOsspO:Pool", names, &where, &name, &given.limit,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O$zOOsspOOsspOO:Pool", names, &where, &name, &given.limit,
                                      &given.idle, &kind, &given.preset, &given.wipe, &given.handle_bytes,
-                                     &given.round_bytes, &given.captures, &given.share, &given.rdma, &given.headroom))
+                                     &given.round_bytes, &given.captures, &given.share, &given.rdma, &given.headroom,
+                                     &given.initial))
         return NULL;
     int word;
     loch_pool_options options = {.size = sizeof options};

@@ -104,18 +104,26 @@ static loch_status fill_read(void *to, size_t bytes, const void *pattern, size_t
     return LOCH_OK;
 }
 
-loch_status loch_fill(void *to, size_t bytes, const void *pattern, size_t pattern_bytes)
+loch_status loch_fill_with(void *to, size_t bytes, const void *pattern, size_t pattern_bytes,
+                           const loch_copy_options *options)
 {
     fill_on_host work;
+    lochi_copy_job job;
+    LOCH_TRY_RETURN(lochi_copy_begin(options, to, NULL, &job));
+    if (job.direction != LOCH_DIRECTION_DEDUCED) return LOCH_FAIL(INVALID, "a fill has no direction");
     LOCH_TRY_RETURN(fill_read(to, bytes, pattern, pattern_bytes, &work));
-    return bytes ? fill_somewhere(NULL, &work, false, LOCH_WAIT_END) : LOCH_OK;
+    return bytes ? fill_somewhere(job.given, &work, false, job.wait) : LOCH_OK;
+}
+
+loch_status loch_fill(void *to, size_t bytes, const void *pattern, size_t pattern_bytes)
+{
+    return loch_fill_with(to, bytes, pattern, pattern_bytes, NULL);
 }
 
 loch_status loch_fill_on(void *to, size_t bytes, const void *pattern, size_t pattern_bytes, loch_stream *stream)
 {
-    fill_on_host work;
-    LOCH_TRY_RETURN(fill_read(to, bytes, pattern, pattern_bytes, &work));
-    return bytes ? fill_somewhere(stream, &work, false, LOCH_WAIT_QUEUED) : LOCH_OK;
+    const loch_copy_options options = {.size = sizeof options, .stream = stream, .wait = LOCH_WAIT_QUEUED};
+    return loch_fill_with(to, bytes, pattern, pattern_bytes, &options);
 }
 
 loch_status lochi_fill_own(loch_stream *stream, void *to, size_t bytes, uint8_t byte)

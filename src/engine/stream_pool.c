@@ -7,6 +7,9 @@
  * Streams are taken newest first, so that few streams are in use. Events are taken oldest first, because the oldest has
  * most likely passed; after a few busy events, creating a new one is cheaper.
  *
+ * A stream that further owners retain (loch_stream_retain) when it comes back is not kept: the pool releases its
+ * reference, and the last owner ends the stream.
+ *
  * An object in use carries the mark of its pool: a number, not an address. The mark is removed when the object comes
  * back. So an object that is given back twice, or to another pool, is refused as foreign. */
 #include "base/fail.h"
@@ -65,7 +68,7 @@ static loch_status stream_pool_ask_event(lochi_kept *it)
 
 static void stream_pool_end_stream(lochi_kept *it)
 {
-    loch_stream_close(stream_pool_stream(it));
+    loch_stream_release(stream_pool_stream(it)); /* closes it, unless further owners retain it */
 }
 
 static void stream_pool_end_event(lochi_kept *it)
@@ -184,12 +187,12 @@ static void shelf_hand_out(loch_stream_pool *pool, stream_shelf *shelf, lochi_ke
     lochi_lock_drop(&pool->lock);
 }
 
-/* Takes an object back. Returns false if it was not handed out by this pool. If the shelf is full, the object is
- * closed; its queued work still runs. */
-static bool shelf_give(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it)
+/* Takes an object back. Returns false if it was not handed out by this pool. If the object is not to be kept, or the
+ * shelf is full, the object is ended; its queued work still runs. */
+static bool shelf_give(loch_stream_pool *pool, stream_shelf *shelf, lochi_kept *it, bool may_keep)
 {
     lochi_lock_take(&pool->lock);
-    const bool is_ours = it->mark == pool->mark, is_kept = is_ours && shelf->kept < shelf->max;
+    const bool is_ours = it->mark == pool->mark, is_kept = is_ours && may_keep && shelf->kept < shelf->max;
     if (is_ours) {
         it->mark = 0;
         shelf->out--;
@@ -301,7 +304,9 @@ loch_status loch_stream_pool_release(loch_stream_pool *pool, loch_stream *stream
     if (!pool) return LOCH_FAIL(INVALID, "the pool of streams is NULL");
     if (!stream) return LOCH_OK;
     LOCH_TRY_RETURN(stream_pool_check(pool, stream));
-    return shelf_give(pool, &pool->streams, &stream->kept)
+    /* Acquire: what another owner did before its release comes before the next use of the stream. */
+    const bool is_alone = atomic_load_explicit(&stream->owners, memory_order_acquire) == 1;
+    return shelf_give(pool, &pool->streams, &stream->kept, is_alone)
                ? LOCH_OK
                : LOCH_FAIL(FOREIGN, "the stream was not taken from this pool of streams");
 }
@@ -326,7 +331,7 @@ loch_status lochi_stream_pool_acquire_event(loch_stream_pool *pool, loch_event_k
 
 void lochi_stream_pool_release_event(loch_stream_pool *pool, loch_event *event)
 {
-    if (pool && event) (void)shelf_give(pool, &pool->events[event->kind], &event->kept);
+    if (pool && event) (void)shelf_give(pool, &pool->events[event->kind], &event->kept, true);
 }
 
 loch_status loch_stream_pool_get_info(loch_stream_pool *pool, loch_stream_pool_info *out)

@@ -59,6 +59,11 @@ struct loch_allocator {
     /* Live blocks, if `account` is LOCHI_ACCOUNT_LEDGER; else NULL. A wrapper's statistics do not come from here. */
     lochi_ledger *ledger;
     lochi_tree_node node; /* in the table of all allocators, ordered by age (owner.c) */
+    /* For searches by address (owner.c); guarded by lochi_regions_lock. */
+    bool is_listed;                               /* in the table */
+    struct loch_allocator *opaque, **opaque_link; /* next allocator that each search asks; NULL: found by its memory */
+    struct loch_allocator *around;                /* wrapper that has LOCHI_ACCOUNT_BELOW; NULL for none */
+    lochi_ledger *searched;                       /* ledger with all of its blocks; NULL for none. Never changes */
     uint32_t traits;
     lochi_forwards forwards;
     lochi_account account;

@@ -15,6 +15,7 @@
 #include "device/device.h"
 #include "memory/allocator.h"
 #include "memory/block_table.h"
+#include "memory/owner.h"
 #include "memory/pool/pool.h"
 #include "memory/red_zone.h"
 #include <loch/direct.h>
@@ -497,7 +498,10 @@ loch_status loch_direct_create(loch_device *device, const char *name, const loch
     if (direct_is_deferred(self)) ops.traits |= LOCH_TRAIT_STREAM_ORDERED;
     loch_status status = lochi_block_table_init(&self->table);
     if (status == LOCH_OK) status = loch_allocator_create(device, name ? name : "direct", &ops, self, out);
-    if (status != LOCH_OK) direct_destroy(self);
+    if (status == LOCH_OK)
+        lochi_owner_index(*out, self->table.ledger);
+    else
+        direct_destroy(self);
     return status;
 }
 

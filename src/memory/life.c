@@ -105,6 +105,7 @@ static loch_status life_make(loch_device *device, loch_allocator *wrapped, const
     /* A session's blocks are freed through the wrapped allocator. */
     if (account == LOCHI_ACCOUNT_NOTES) return LOCH_OK;
     lochi_owner_add(allocator);
+    if (allocator->ledger) lochi_owner_index(allocator, allocator->ledger);
     if (!wrapped) lochi_recorder_apply(allocator, NULL);
     return LOCH_OK;
 }

@@ -8,6 +8,10 @@
 /* Adds a new allocator as the youngest. */
 void lochi_owner_add(loch_allocator *allocator);
 
+/* Lets searches find an allocator by its memory instead of asking it each time: by the chunks of its ledger, or, if
+ * `ledger` is NULL, by the spans that a pool enters. Called before the first block of the allocator. */
+void lochi_owner_index(loch_allocator *allocator, lochi_ledger *ledger);
+
 /* Removes an allocator before its destruction. Returns when no other thread queries it any more. The caller is
  * inside no allocator. */
 void lochi_owner_remove(loch_allocator *allocator);

@@ -168,6 +168,27 @@ static void fills_write_every_pattern_and_nothing_beside(void **state)
     CHECK_OK(loch_raw_free(area));
 }
 
+static void a_fill_with_options_waits_as_they_say(void **state)
+{
+    test_bed *bed = *state;
+    loch_stream *stream = NULL;
+    CHECK_OK(loch_stream_create(bed->device, NULL, &stream));
+    char *area = test_bed_alloc(bed, LOCH_MEMORY_DEVICE, FILL_AREA);
+    CHECK_OK(loch_fill_with(area, FILL_AREA, "ab", 2, NULL));
+    CHECK_OK(loch_fill_with(area, FILL_AREA, "x", 1, LOCH_OPTIONS(copy, .stream = stream, .wait = LOCH_WAIT_END)));
+    CHECK_OK(loch_stream_query(stream)); /* the stream has passed the fill */
+    test_bed_expect_byte(bed, area, FILL_AREA, 'x');
+    CHECK_OK(loch_fill_with(area, FILL_AREA, "y", 1, LOCH_OPTIONS(copy, .stream = stream)));
+    CHECK_OK(loch_stream_sync(stream));
+    test_bed_expect_byte(bed, area, FILL_AREA, 'y');
+    CHECK_FAILS(loch_fill_with(area, 8, "z", 1, LOCH_OPTIONS(copy, .direction = LOCH_HOST_TO_DEVICE)), INVALID);
+    CHECK_FAILS(loch_fill_with(area, 8, "z", 1, LOCH_OPTIONS(copy, .wait = (loch_wait)9)), INVALID);
+    CHECK_FAILS(loch_fill_with(area, 8, "z", 1, &(loch_copy_options){0}), INVALID);
+    test_bed_expect_byte(bed, area, FILL_AREA, 'y');
+    CHECK_OK(loch_raw_free(area));
+    loch_stream_close(stream);
+}
+
 static void a_fill_goes_across_mappings(void **state)
 {
     test_bed *bed = *state;
@@ -226,6 +247,7 @@ int main(void)
         cmocka_unit_test(overlapping_copies_across_mappings_are_right),
         cmocka_unit_test(a_copy_through_an_alias_is_right),
         cmocka_unit_test(fills_write_every_pattern_and_nothing_beside),
+        cmocka_unit_test(a_fill_with_options_waits_as_they_say),
         cmocka_unit_test(a_fill_goes_across_mappings),
         cmocka_unit_test(bad_fills_are_refused_and_write_nothing),
     };

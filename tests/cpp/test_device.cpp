@@ -169,10 +169,11 @@ TEST(copies_and_fills_reach_every_device)
                    loch::span<const std::uint32_t>(static_cast<const std::uint32_t *>(there), 16));
         EXPECT(back == here);
         loch::fill(there, 64, std::uint32_t{5});
-        loch::fill_on(there, 32, std::uint16_t{0}, stream);
         loch_copy_options options{};
         options.stream = stream.get();
         options.wait = LOCH_WAIT_END;
+        loch::fill_on(there, 16, std::uint16_t{0}, stream);
+        loch::fill(static_cast<char *>(there) + 16, 16, std::uint16_t{0}, options);
         loch::copy(back.data(), there, 64, options);
         EXPECT(back[0] == 0 && back[7] == 0 && back[8] == 5 && back[15] == 5);
         loch_pitched shape{};

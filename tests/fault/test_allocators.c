@@ -114,6 +114,7 @@ static void program_use(program *p)
     STEP(loch_fill_on(p->blocks[3], 300, "f", 1, p->stream));
     STEP(loch_stream_sync(p->stream));
     STEP(loch_fill_on(p->blocks[3], 300, "g", 1, NULL));
+    STEP(loch_fill_with(p->blocks[3], 300, "h", 1, LOCH_OPTIONS(copy, .stream = p->stream, .wait = LOCH_WAIT_END)));
     STEP(loch_allocator_record_use(p->allocator, p->blocks[3], NULL));
     STEP(loch_free(p->allocator, p->blocks[3]));
     p->blocks[3] = NULL;

@@ -436,6 +436,33 @@ static void sweep(const test_faults *from, const ground *on)
 
 /* --- the sources --- */
 
+static void run_initial(test_round *round, const void *user)
+{
+    const ground *on = user;
+    loch_device *device;
+    loch_allocator *pool = NULL;
+    CHECK_OK(loch_device_open(on->device, &device));
+    test_round_begin(round, device);
+    const loch_status status = loch_pool_create(device, "initial", &on->options, &pool);
+    test_round_end(round);
+    round->is_felt = status != LOCH_OK;
+    round->call = "loch_pool_create";
+    assert_int_equal(pool == NULL, round->is_felt);
+    if (round->is_felt) assert_int_equal(loch_error_get()->status, status);
+    loch_allocator_release(pool);
+    loch_device_release(device);
+}
+
+static void a_pool_that_does_not_get_its_initial_memory_leaves_nothing(void **state)
+{
+    (void)state;
+    static const ground on = {"sim:64MiB,granule=64KiB",
+                              {.size = sizeof(loch_pool_options), .initial_bytes = LIMIT / 2}};
+    const test_rounds calls = test_rounds_run(&test_sim_faults, on.device, run_initial, &on);
+    const test_rounds memory = test_rounds_run(&test_host_faults, on.device, run_initial, &on);
+    assert_true(calls.felt > 2 && memory.felt > 5);
+}
+
 static void a_pool_survives_failing_host_memory(void **state)
 {
     (void)state;
@@ -510,6 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_program_reaches_every_part_of_a_pool),
+        cmocka_unit_test(a_pool_that_does_not_get_its_initial_memory_leaves_nothing),
         cmocka_unit_test(a_pool_survives_failing_host_memory),
         cmocka_unit_test(a_pool_survives_failing_calls_of_sim),
         cmocka_unit_test(a_pool_survives_failing_calls_of_a_driver_from_outside),

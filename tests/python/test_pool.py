@@ -515,3 +515,10 @@ def test_an_error_says_whose_memory_is_missing_and_what_helps():
     copied = pickle.loads(pickle.dumps(now.value))
     assert (copied.owner, copied.missing_bytes) == (now.value.owner, now.value.missing_bytes)
     del held
+
+
+def test_a_pool_takes_its_memory_at_creation_if_told_to():
+    with loch.Pool("sim:64MiB", limit="32MiB", initial="32MiB") as pool:
+        assert pool.info().reserved_bytes == 32 << 20
+    with pytest.raises(loch.OutOfMemoryError):
+        loch.Pool("sim:64MiB", initial="1GiB")

@@ -122,6 +122,28 @@ static void every_kind_of_object_ends_with_its_block(void **state)
     LOCH_AUTO(tensor) tensor = NULL;
     CHECK_OK(loch_tensor_create_in(buffer, 0, LOCH_F32, LOCH_SHAPE(5, 5), NULL, &tensor));
     assert_int_equal(loch_tensor_get_elements(tensor), 25);
+    LOCH_AUTO(stream_pool) streams = NULL;
+    CHECK_OK(loch_stream_pool_create(device, NULL, &streams));
+    LOCH_AUTO(timeline) timeline = NULL;
+    CHECK_OK(loch_timeline_create(LOCH_OPTIONS(timeline, .level = 1), &timeline));
+    LOCH_AUTO(workers) workers = NULL;
+    CHECK_OK(loch_workers_open(NULL, &workers));
+    LOCH_AUTO(engine) engine = NULL;
+    const loch_engine_device seats[] = {LOCH_SIZED(loch_engine_device, .name = "sim:64MiB")};
+    CHECK_OK(loch_engine_open(LOCH_OPTIONS(engine, .devices = seats, .devices_count = 1), &engine));
+    LOCH_AUTO(context) context = NULL;
+    CHECK_OK(loch_context_open(engine, NULL, &context));
+    LOCH_AUTO(parameter) parameter = NULL;
+    CHECK_OK(loch_context_declare(context, "w", LOCH_F32, LOCH_SHAPE(5, 5), LOCH_SPREAD_ONE, 0, 0, &parameter));
+    LOCH_AUTO(profile) profile = NULL;
+    CHECK_OK(loch_profile_begin(allocator, "p", &profile));
+    LOCH_AUTO(census) census = NULL;
+    CHECK_OK(loch_census_create(allocator, &census));
+    LOCH_AUTO(session) session = NULL;
+    CHECK_OK(loch_session_begin(allocator, "s", &session));
+    void *left;
+    CHECK_OK(loch_alloc(loch_session_get_allocator(session), 100, &left)); /* goes with its session */
+    loch_session_clear(NULL);
     loch_device_clear(NULL);
     loch_allocator_clear(NULL);
     loch_stream_clear(NULL);
@@ -183,6 +205,54 @@ static void with_skips_the_block_when_making_fails(void **state)
     assert_int_equal(live(), 0);
 }
 
+/* --- calls in one line --- */
+
+static void a_request_has_its_size_and_the_named_members(void **state)
+{
+    (void)state;
+    void *block;
+    CHECK_OK(loch_allocator_alloc(scope_allocator, LOCH_REQUEST(.bytes = 1000, .alignment = 4096), &block));
+    assert_int_equal((uintptr_t)block % 4096, 0);
+    assert_int_equal(loch_stats_of(scope_allocator).requested_bytes, 1000);
+    CHECK_OK(loch_free(scope_allocator, block));
+    CHECK_OK(loch_allocator_alloc(scope_allocator, LOCH_REQUEST(.bytes = 5000, .round_bytes = 1024), &block));
+    loch_block found = LOCH_SIZED(loch_block);
+    CHECK_OK(loch_allocator_find(scope_allocator, block, &found));
+    assert_int_equal(found.requested_bytes, 5000);
+    assert_int_equal(found.allocated_bytes, 5120);
+    CHECK_OK(loch_allocator_free_sized(scope_allocator, block, 5000));
+    const loch_request *empty = LOCH_REQUEST();
+    assert_int_equal(empty->size, sizeof *empty);
+    assert_int_equal(empty->bytes + empty->alignment + empty->flags + (empty->stream != NULL), 0);
+    assert_int_equal(loch_stats_of(NULL).blocks, 0);
+    CHECK_STATUS(loch_error_get()->status, LOCH_E_INVALID);
+}
+
+static void a_pool_with_a_limit_and_a_child_are_a_line_each(void **state)
+{
+    (void)state;
+    LOCH_AUTO(allocator) pool = NULL, *child = NULL;
+    CHECK_OK(loch_pool_create(scope_device, "model", LOCH_OPTIONS(pool, .limit_bytes = 8 * TEST_MIB), &pool));
+    CHECK_OK(loch_pool_create_child(pool, "part", LOCH_OPTIONS(child, .limit_bytes = TEST_MIB), &child));
+    assert_int_equal(loch_stats_of(pool).limit_bytes, 8 * TEST_MIB);
+    assert_int_equal(loch_stats_of(child).limit_bytes, TEST_MIB);
+}
+
+static void a_buffer_of_elements_checks_the_product(void **state)
+{
+    (void)state;
+    LOCH_AUTO(buffer) buffer = NULL;
+    CHECK_OK(loch_buffer_create_array(scope_allocator, 100, sizeof(double), NULL, &buffer));
+    assert_int_equal(loch_buffer_get_bytes(buffer), 800);
+    loch_buffer *none = TEST_UNTOUCHED;
+    CHECK_FAILS(loch_buffer_create_array(scope_allocator, SIZE_MAX / 8 + 1, 8, NULL, &none), OVERFLOW);
+    assert_null(none);
+    CHECK_FAILS(loch_buffer_create_array(scope_allocator, SIZE_MAX / 8, 8, NULL, &none), OVERFLOW);
+    CHECK_OK(loch_buffer_create_array(scope_allocator, SIZE_MAX, 0, NULL, &none));
+    assert_int_equal(loch_buffer_get_bytes(none), 0);
+    loch_buffer_release(none);
+}
+
 #define SCOPE_TEST(function) cmocka_unit_test_setup_teardown(function, scope_setup, scope_teardown)
 
 int main(void)
@@ -195,6 +265,9 @@ int main(void)
         SCOPE_TEST(with_runs_once_and_releases),
         SCOPE_TEST(with_ends_at_break_and_continue),
         SCOPE_TEST(with_skips_the_block_when_making_fails),
+        SCOPE_TEST(a_request_has_its_size_and_the_named_members),
+        SCOPE_TEST(a_pool_with_a_limit_and_a_child_are_a_line_each),
+        SCOPE_TEST(a_buffer_of_elements_checks_the_product),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,12 @@ template <class T> void fill_on(void *to, std::size_t bytes, T pattern, stream_r
     static_assert(std::is_trivially_copyable_v<T>, "a pattern is bytes");
     check(loch_fill_on(to, bytes, &pattern, sizeof pattern, on.get()));
 }
+/** Fills `bytes` with a repeated pattern of 1, 2 or 4 bytes with options: stream and waiting. */
+template <class T> void fill(void *to, std::size_t bytes, T pattern, const options<loch_copy_options> &how)
+{
+    static_assert(std::is_trivially_copyable_v<T>, "a pattern is bytes");
+    check(loch_fill_with(to, bytes, &pattern, sizeof pattern, how.get()));
+}
 
 } // namespace loch
 

@@ -94,6 +94,7 @@ loch_status loch_context_open(loch_engine *engine, const loch_context_options *o
     context->thread = lochi_thread_number();
     context->flags = read.flags;
     context->tag = read.tag;
+    context->round_bytes = read.round_bytes;
     const loch_status status = context_fill(context, engine, &read);
     if (status != LOCH_OK) {
         context_end(context);

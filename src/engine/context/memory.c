@@ -138,7 +138,8 @@ loch_status lochi_context_alloc(loch_context *context, const lochi_context_wish 
         .stream = wish->stream,
         .tag = wish->tag ? wish->tag : context->tag,
         .flags = context->engine->is_direct ? wish->flags & ~(uint32_t)LOCH_ALLOC_MOVABLE : wish->flags,
-        .name = wish->name};
+        .name = wish->name,
+        .round_bytes = context->round_bytes};
     const loch_error saved = lochi_error_save();
     const loch_status status = loch_tensor_create(dtype, dimensions, shape, &options, out);
     if (!memory_make_room(context, wish->seat, status)) return status;

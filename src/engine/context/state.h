@@ -82,6 +82,7 @@ struct loch_context {
     unsigned current; /* number of the current seat */
     uint32_t flags;
     loch_tag tag;
+    size_t round_bytes; /* of tensors */
     int debug;
     struct context_guard *guards; /* the stack, newest first */
     lochi_copies copies;

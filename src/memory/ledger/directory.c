@@ -80,6 +80,7 @@ static bool directory_grow(lochi_ledger *ledger)
             directory_put(directory, shift, group);
             continue;
         }
+        lochi_region_remove(&group->region);
         lochi_group_fini(group);
         directory_give_spare(ledger, group);
         ledger->groups--;
@@ -102,6 +103,7 @@ static bool directory_add(lochi_ledger *ledger, uint64_t chunk, uint16_t tag)
     lochi_group *group = directory_take_spare(ledger);
     if (!group) return false;
     lochi_group_init(group, chunk, tag);
+    if (ledger->owner) lochi_region_add(&group->region, chunk << LOCHI_CHUNK_BITS, LOCHI_CHUNK_BITS, ledger->owner);
     directory_put(ledger->directory, ledger->directory_shift, group);
     ledger->groups++;
     return true;
@@ -128,7 +130,10 @@ bool lochi_ledger_directory_init(lochi_ledger *ledger)
 void lochi_ledger_directory_fini(lochi_ledger *ledger)
 {
     for (size_t at = 0; ledger->directory && at < lochi_ledger_directory_size(ledger); at++)
-        if (ledger->directory[at].group) lochi_group_fini(ledger->directory[at].group);
+        if (ledger->directory[at].group) {
+            lochi_region_remove(&ledger->directory[at].group->region);
+            lochi_group_fini(ledger->directory[at].group);
+        }
     for (lochi_ledger_slab *slab = ledger->slabs, *next; slab; slab = next) {
         next = slab->next;
         lochi_free(slab->memory);

@@ -15,6 +15,7 @@
 #ifndef LOCHI_LEDGER_GROUP_H
 #define LOCHI_LEDGER_GROUP_H
 
+#include "base/regions.h"
 #include "memory/ledger/entry.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -47,6 +48,7 @@ typedef struct lochi_group {
     uint64_t chunk;           /* address >> LOCHI_CHUNK_BITS */
     lochi_cell *cells;        /* one for each word; NULL until the first is needed */
     struct lochi_group *next; /* in a list of the ledger */
+    lochi_region region;      /* the chunk, in the index of all allocators, if the ledger has an owner */
     lochi_cell few_cells[LOCHI_GROUP_FEW];
 } lochi_group;
 

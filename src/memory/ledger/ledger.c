@@ -32,6 +32,11 @@ loch_status lochi_ledger_create(lochi_ledger **out)
     return LOCH_OK;
 }
 
+void lochi_ledger_set_owner(lochi_ledger *ledger, const void *owner)
+{
+    ledger->owner = owner;
+}
+
 void lochi_ledger_destroy(lochi_ledger *ledger)
 {
     if (!ledger) return;
@@ -266,6 +271,17 @@ loch_status lochi_ledger_find(lochi_ledger *ledger, const void *address, lochi_e
     lochi_ledger_leave(slot);
     if (!is_named) out->id = 0; /* wrappers call this on the path of a free, which must not need memory */
     return group ? LOCH_OK : ledger_explain(ledger, (uintptr_t)address, is_freed);
+}
+
+bool lochi_ledger_has(lochi_ledger *ledger, const void *address)
+{
+    size_t at;
+    bool is_freed;
+    lochi_ledger_slot *slot = lochi_ledger_enter(ledger);
+    lochi_group *group = ledger_lock_live(ledger, (uintptr_t)address, &at, &is_freed);
+    if (group) lochi_ledger_unlock(&group->is_locked);
+    lochi_ledger_leave(slot);
+    return group != NULL;
 }
 
 loch_status lochi_ledger_set_note(lochi_ledger *ledger, const void *address, uint8_t note)

@@ -23,6 +23,12 @@ typedef struct lochi_ledger lochi_ledger;
 /* Creates an empty ledger. */
 loch_status lochi_ledger_create(lochi_ledger **out);
 
+/* Lets searches by address find the blocks of a new ledger as those of `owner` (base/regions.h). */
+void lochi_ledger_set_owner(lochi_ledger *ledger, const void *owner);
+
+/* Returns whether a live block starts at an address. */
+bool lochi_ledger_has(lochi_ledger *ledger, const void *address);
+
 /* Destroys a ledger; NULL does nothing. */
 void lochi_ledger_destroy(lochi_ledger *ledger);
 

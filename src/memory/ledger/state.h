@@ -86,6 +86,7 @@ typedef struct lochi_ledger {
     int64_t start[LOCHI_LEDGER_METRICS]; /* in use when the present segment began */
     _Atomic uint64_t failures, last_id;
     lochi_ledger_slot shared; /* for threads without a slot, or without memory for a slot */
+    const void *owner;        /* allocator of the blocks, for searches by address; NULL: its blocks are not searched */
     lochi_fork_item in_forks;
     void *memory;
 } lochi_ledger;

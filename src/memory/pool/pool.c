@@ -8,6 +8,7 @@
 #include "kit/sized.h"
 #include "kit/text.h"
 #include "memory/live/live.h"
+#include "memory/owner.h"
 #include "memory/pool/pool.h"
 #include "memory/pool/serve/serve.h"
 #include "memory/pool/heap/heap.h"
@@ -274,6 +275,14 @@ static void pool_stream_closing(lochi_stream_listener *listener, loch_stream *st
     lochi_lock_drop(&pool->lock);
 }
 
+/* Enters the memory that the pool took before it had an allocator: a child its range, others their addresses. */
+static void pool_enter_index(lochi_pool *pool)
+{
+    lochi_owner_index(pool->allocator, NULL);
+    if (pool->span) lochi_span_add(&pool->in_index, pool->base, pool->span, pool->allocator);
+    if (pool->range) lochi_span_add(&pool->handles->span, pool->handles->at, pool->handles->bytes, pool->allocator);
+}
+
 static loch_status pool_make(loch_device *device, const char *name, const loch_pool_options *options,
                              const pool_descent *descent, loch_allocator **out)
 {
@@ -307,6 +316,7 @@ static loch_status pool_make(loch_device *device, const char *name, const loch_p
     LOCH_TRY(lochi_ledger_create(&pool->tags), fail);
     if (!descent) LOCH_TRY(pool_open_addresses(pool), fail); /* a child reserves with its first block */
     LOCH_TRY(loch_allocator_create(device, name ? name : "pool", &pool_ops, pool, &pool->allocator), fail);
+    pool_enter_index(pool);
     pool->listener = (lochi_stream_listener){.device = device, .closing = pool_stream_closing};
     lochi_stream_listen(&pool->listener);
     lochi_pool_join(pool);
@@ -319,12 +329,44 @@ fail:
     return status;
 }
 
+/* Takes the initial bytes of a new pool from the device: as one block, whose memory stays when it is freed. A pool that
+ * does not get them ends. */
+static loch_status pool_take_initial(size_t bytes, loch_allocator **out)
+{
+    const loch_request request = {.size = sizeof request, .bytes = bytes};
+    lochi_session_frame frame;
+    void *block;
+    lochi_session_hush(&frame); /* the block belongs to no session that the thread is in */
+    loch_status status = loch_allocator_alloc(*out, &request, &block);
+    if (status == LOCH_OK) status = loch_free(*out, block);
+    if (status == LOCH_OK) status = loch_allocator_trim(*out, SIZE_MAX, NULL); /* out of the thread's cache */
+    lochi_session_unhush(&frame);
+    if (status == LOCH_OK) return loch_allocator_reset_stats(*out);
+    const loch_error saved = lochi_error_save();
+    loch_allocator_release(*out);
+    lochi_error_restore(&saved);
+    *out = NULL;
+    return status;
+}
+
+static loch_status pool_build(loch_device *device, const char *name, const loch_pool_options *options,
+                              const pool_descent *descent, loch_allocator **out)
+{
+    loch_pool_options read = {.size = sizeof read};
+    LOCH_TRY_RETURN(lochi_sized_read("a struct of pool options", options, &read, sizeof read));
+    if (read.idle_bytes && read.initial_bytes > read.idle_bytes)
+        return LOCH_FAIL(INVALID, "a pool that keeps %s of free memory cannot take %s at creation",
+                         LOCHI_SIZE(read.idle_bytes), LOCHI_SIZE(read.initial_bytes));
+    LOCH_TRY_RETURN(pool_make(device, name, &read, descent, out));
+    return read.initial_bytes ? pool_take_initial(read.initial_bytes, out) : LOCH_OK;
+}
+
 loch_status loch_pool_create(loch_device *device, const char *name, const loch_pool_options *options,
                              loch_allocator **out)
 {
     if (out) *out = NULL;
     if (!device || !out) return LOCH_FAIL(INVALID, "a pool needs a device, and an out pointer");
-    return pool_make(device, name, options, NULL, out);
+    return pool_build(device, name, options, NULL, out);
 }
 
 loch_status loch_pool_create_child(loch_allocator *parent, const char *name, const loch_child_options *options,
@@ -346,7 +388,7 @@ loch_status loch_pool_create_child(loch_allocator *parent, const char *name, con
     if (pool.wipe < descent.parent->options.wipe) pool.wipe = descent.parent->options.wipe;
     LOCH_TRY_RETURN(pool_check_handle(&pool));
     if (!pool.handle.size) pool.handle = descent.parent->options.handle;
-    return pool_make(descent.parent->device, name ? name : "child", &pool, &descent, out);
+    return pool_build(descent.parent->device, name ? name : "child", &pool, &descent, out);
 }
 
 /* --- calls for pools only --- */

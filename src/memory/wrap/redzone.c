@@ -13,6 +13,7 @@
 #include "memory/pool/pool.h"
 #include "memory/block_table.h"
 #include "memory/red_zone.h"
+#include "memory/owner.h"
 #include "memory/wrap/wrap.h"
 #include <loch/wrapper.h>
 #include <stddef.h>
@@ -230,6 +231,7 @@ loch_status loch_redzone_create(loch_allocator *wrapped, const char *name, const
     self->options = read;
     loch_status status = lochi_block_table_init(&self->table);
     if (status == LOCH_OK) status = lochi_wrapper_create(wrapped, name, &redzone_ops, self, LOCHI_ACCOUNT_OWN, out);
+    if (status == LOCH_OK) lochi_owner_index(*out, self->table.ledger);
     if (status == LOCH_OK)
         lochi_account_forward(*out, LOCHI_FORWARDS_RESERVED);
     else

@@ -10,6 +10,7 @@
 #include "kit/cancel.h"
 #include "base/fail.h"
 #include "base/heap.h"
+#include "memory/owner.h"
 #include "memory/wrap/wrap.h"
 #include <loch/host.h>
 #include <loch/wrapper.h>
@@ -212,6 +213,7 @@ loch_status loch_tracking_create(loch_allocator *wrapped, const char *name, cons
     LOCH_TRY_RETURN(tracking_make(read.records, &self));
     self->wrapped = wrapped;
     const loch_status status = lochi_wrapper_create(wrapped, name, &tracking_ops, self, LOCHI_ACCOUNT_OWN, out);
+    if (status == LOCH_OK) lochi_owner_index(*out, self->ledger);
     if (status == LOCH_OK)
         lochi_account_forward(*out, LOCHI_FORWARDS_RESERVED);
     else

@@ -6,6 +6,23 @@
 
 /* --- making and ending --- */
 
+static void tensors_are_rounded_up_as_the_context_says(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open_with(&b, LOCH_ENGINE_POOLS, LOCH_OPTIONS(context, .round_bytes = 100 * 1024));
+    LOCH_AUTO(tensor) tensor = NULL;
+    CHECK_OK(loch_context_create_tensor(b.context, LOCH_F32, LOCH_SHAPE(10, 10), "t", 0, &tensor));
+    loch_block found = LOCH_SIZED(loch_block);
+    void *address;
+    CHECK_OK(loch_tensor_get_address(tensor, &address));
+    CHECK_OK(loch_allocator_find(loch_context_get_allocator(b.context), address, &found));
+    assert_int_equal(found.requested_bytes, 400);
+    assert_true(found.allocated_bytes >= 100 * 1024);
+    loch_tensor_clear(&tensor);
+    bench_close(&b);
+}
+
 static void options_are_read_and_bad_seats_refused(void **state)
 {
     (void)state;
@@ -473,6 +490,7 @@ static void compacting_moves_tensors_of_the_current_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TENSOR_TEST(tensors_are_rounded_up_as_the_context_says),
         TENSOR_TEST(options_are_read_and_bad_seats_refused),
         TENSOR_TEST(an_engine_stays_while_a_context_lives),
         TENSOR_TEST(tensors_outlive_their_context_and_engine),

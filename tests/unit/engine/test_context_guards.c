@@ -24,6 +24,35 @@ static bool is_forbidden(loch_allocator *pool)
     return true;
 }
 
+/* --- guards of a block --- */
+
+static loch_status fail_in_a_guard(const bench *b)
+{
+    LOCH_GUARD_RETURN(debug, b->context, 3);
+    LOCH_GUARD_RETURN(seat, b->context, LOCH_SEAT(99), LOCH_SEAT_PLAIN);
+    fail_msg("a guard of a seat that does not exist began");
+    return LOCH_OK;
+}
+
+static void a_guard_checks_itself_and_two_fit_on_a_line(void **state)
+{
+    (void)state;
+    bench b;
+    bench_open(&b);
+    CHECK_STATUS(fail_in_a_guard(&b), LOCH_E_NOT_FOUND);
+    assert_int_equal(loch_context_get_debug(b.context), 0);
+    {
+        /* clang-format off */
+        LOCH_GUARD_CHECK(seat, b.context, LOCH_SEAT(1), LOCH_SEAT_PLAIN); LOCH_GUARD_CHECK(debug, b.context, 2);
+        LOCH_SPAN(NULL, "outer"); LOCH_SPAN(NULL, "inner", .level = 2);
+        /* clang-format on */
+        assert_int_equal(seat_now(&b), 1);
+        assert_int_equal(loch_context_get_debug(b.context), 2);
+    }
+    assert_int_equal(seat_now(&b), 0);
+    bench_close(&b);
+}
+
 /* --- seats --- */
 
 static void a_seat_is_put_back(void **state)
@@ -308,6 +337,7 @@ static void with_direct_memory_nothing_moves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TENSOR_TEST(a_guard_checks_itself_and_two_fit_on_a_line),
         TENSOR_TEST(a_seat_is_put_back),
         TENSOR_TEST(ending_a_guard_ends_those_begun_after_it),
         TENSOR_TEST(a_guard_ends_once),

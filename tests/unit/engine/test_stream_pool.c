@@ -115,6 +115,27 @@ static void a_busy_stream_is_not_reused(void **state)
     bench_close(&b);
 }
 
+static void a_stream_that_is_still_retained_is_neither_handed_out_nor_closed(void **state)
+{
+    (void)state;
+    bench b = bench_open(STEPPED, NULL);
+    loch_stream *one = take(&b), *owner = loch_stream_retain(one);
+    give(&b, one);
+    assert_int_equal(info_of(&b).streams_out, 0);
+    assert_int_equal(info_of(&b).streams_kept, 0);
+    loch_stream *two = take(&b);
+    assert_ptr_not_equal(two, owner);
+    CHECK_OK(loch_stream_sync(owner)); /* not closed */
+    give(&b, two);
+    loch_stream_release(owner);
+    assert_int_equal(sim_stats(b.device).streams, 1);
+    loch_stream *three = take(&b); /* retained in between only */
+    loch_stream_release(loch_stream_retain(three));
+    give(&b, three);
+    assert_int_equal(info_of(&b).streams_kept, 1);
+    bench_close(&b);
+}
+
 static void busy_streams_keep_their_order(void **state)
 {
     (void)state;
@@ -461,6 +482,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SIM_TEST(idle_streams_are_handed_out_again),
         SIM_TEST(a_busy_stream_is_not_reused),
+        SIM_TEST(a_stream_that_is_still_retained_is_neither_handed_out_nor_closed),
         SIM_TEST(busy_streams_keep_their_order),
         SIM_TEST(no_more_are_kept_than_said),
         SIM_TEST(streams_are_made_as_said),

@@ -4,6 +4,7 @@
  * blocks from those of the allocator that it wraps. */
 #include "allocators.h"
 #include "base/hazard.h"
+#include "base/regions.h"
 #include "memory/owner.h"
 #include "sweep.h"
 #include "wrap_fixture.h"
@@ -25,7 +26,65 @@ static loch_allocator *owner_limit(loch_allocator *wrapped, size_t hard)
     return limit;
 }
 
+/* Whether a search for an address asks an allocator because of its memory. */
+static bool owner_is_near(const loch_allocator *allocator, const void *address)
+{
+    void *owners[64];
+    bool is_near = false;
+    lochi_lock_take(&lochi_regions_lock);
+    for (size_t count = lochi_regions_find((uintptr_t)address, owners, 64); count--;)
+        is_near |= owners[count] == allocator;
+    lochi_lock_drop(&lochi_regions_lock);
+    return is_near;
+}
+
 /* --- which allocator gets the block --- */
+
+/* The library's allocators are found by their memory, so that their number does not count. */
+static void searches_know_the_memory_of_every_allocator(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    static const char *const stacks[] = {"pool",        "pool-whole",       "direct",       "user",
+                                         "limit/pool",  "tracking/pool",    "redzone/pool", "child-quota",
+                                         "child-range", "limit/child-range"};
+    loch_allocator *beside = owner_pool(bed);
+    void *other = wrap_alloc(beside, 100);
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++) {
+        loch_allocator *stack;
+        CHECK_OK(test_stack_create(bed->device, stacks[i], &stack));
+        void *blocks[] = {wrap_alloc(stack, 100), wrap_alloc(stack, 200000)};
+        for (size_t at = 0; at < 2; at++) {
+            for (loch_allocator *each = stack; each; each = loch_allocator_get_wrapped(each))
+                if (strncmp(stacks[i], "redzone", 7) || each == stack) assert_true(owner_is_near(each, blocks[at]));
+            assert_false(owner_is_near(beside, blocks[at]));
+            CHECK_OK(loch_address_free(blocks[at]));
+        }
+        loch_allocator_release(stack);
+    }
+    assert_true(owner_is_near(beside, other));
+    CHECK_OK(loch_free(beside, other));
+    loch_allocator_release(beside);
+    assert_false(owner_is_near(beside, other));
+}
+
+static void many_allocators_have_blocks_in_one_place(void **state)
+{
+    const test_bed *bed = wrap_bed(state);
+    enum { MANY = 200 }; /* more than a search by the index asks */
+    loch_allocator *pool = owner_pool(bed), *limits[MANY];
+    void *blocks[MANY];
+    for (size_t i = 0; i < MANY; i++) {
+        limits[i] = owner_limit(pool, 0);
+        blocks[i] = wrap_alloc(limits[i], 16);
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK_OK(loch_address_free(blocks[i]));
+        assert_int_equal(loch_stats_of(pool).blocks, MANY - i - 1);
+        CHECK_FAILS(loch_address_free(blocks[i]), DOUBLE_FREE);
+        loch_allocator_release(limits[i]);
+    }
+    loch_allocator_release(pool);
+}
 
 static void a_block_of_every_stack_is_freed_by_its_address(void **state)
 {
@@ -391,6 +450,8 @@ static void a_free_by_address_needs_no_host_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(searches_know_the_memory_of_every_allocator),
+        cmocka_unit_test(many_allocators_have_blocks_in_one_place),
         cmocka_unit_test(a_block_of_every_stack_is_freed_by_its_address),
         cmocka_unit_test(a_block_goes_back_to_the_wrapper_that_it_came_from),
         cmocka_unit_test(a_wrapper_knows_its_own),

@@ -77,6 +77,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_budget_open(const char *name, const loch
 /** Closes a budget. Its members keep it open until they are destroyed. The last process that leaves removes the file.
  *  NULL does nothing. Any thread. */
 LOCH_API void loch_budget_close(loch_budget *budget);
+LOCH_DEFINE_CLEAR(budget, loch_budget_close(object))
 
 /** Returns the path of a budget's file. Borrowed; valid as long as the budget. NULL returns "". */
 LOCH_API const char *loch_budget_get_path(const loch_budget *budget);
@@ -146,6 +147,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_budget_member_create(loch_budget *budget
 /** Takes a pool out of its budget. The pool gets its old limit back; what it still holds is not counted any more. Must
  *  not be called from a pressure function of the pool. NULL does nothing. */
 LOCH_API void loch_budget_member_destroy(loch_budget_member *member);
+LOCH_DEFINE_CLEAR(budget_member, loch_budget_member_destroy(object))
 
 /** Gets the grant for `bytes` more than the pool holds now. Waits as a request does. The member keeps the grant until
  *  the pool holds the memory, or until others need it; only its minimum is sure. For programs that know what they will

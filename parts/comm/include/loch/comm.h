@@ -133,6 +133,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_comm_create(const loch_comm_options *opt
 /** Destroys a communicator. Every rank calls this after its last call. Waits for the work of this rank, at most for the
  *  timeout; if the communicator has failed, its work is given up at once. NULL does nothing. */
 LOCH_API void loch_comm_destroy(loch_comm *comm);
+LOCH_DEFINE_CLEAR(comm, loch_comm_destroy(object))
 
 /** Makes an id for a new communicator of NCCL: LOCH_COMM_ID_BYTES bytes at `id`. One rank calls this, keeps its process
  *  alive, and gives the id to all ranks by a way of its own. E_UNSUPPORTED: NCCL is not installed. Any thread. */

@@ -150,6 +150,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_handover_get_info(const loch_handover *h
  *  for it (loch_buffer_record_use) and after the references that the caller has taken. At the giver: the memory is
  *  freed when the receiver has let go and the caller has released its buffers. NULL does nothing. */
 LOCH_API void loch_handover_destroy(loch_handover *handover);
+LOCH_DEFINE_CLEAR(handover, loch_handover_destroy(object))
 
 /** @} */
 

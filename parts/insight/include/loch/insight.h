@@ -59,6 +59,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_recording_load(const char *path, const l
 
 /** Destroys a recording. NULL does nothing. */
 LOCH_API void loch_recording_destroy(loch_recording *recording);
+LOCH_DEFINE_CLEAR(recording, loch_recording_destroy(object))
 
 /** Writes a recording to a file. "-" is standard output. Without a format, the ending of the path chooses it; a path
  *  without an ending and standard output are text. E_UNSUPPORTED: the format is read only. E_INVALID: the ending names

@@ -57,6 +57,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_module_create(loch_device *device, const
 /** Unloads a module and all its kernels. Wait for their work first (loch_stream_sync), and launch no graph with them
  *  afterwards. NULL does nothing. Any thread. */
 LOCH_API void loch_module_destroy(loch_module *module);
+LOCH_DEFINE_CLEAR(module, loch_module_destroy(object))
 
 /** Finds a function of a module by name. A name gives one kernel, however often it is found. E_NOT_FOUND: the module
  *  has no such function. Any thread.

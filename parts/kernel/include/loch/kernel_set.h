@@ -35,6 +35,7 @@ LOCH_API int loch_kernel_set_run(loch_kernel_set *set, const loch_strided *work,
 /** Unloads the kernels and ends the set. The context of the set is current, or destroyed. All work has ended. NULL does
  *  nothing. */
 LOCH_API void loch_kernel_set_destroy(loch_kernel_set *set);
+LOCH_DEFINE_CLEAR(kernel_set, loch_kernel_set_destroy(object))
 
 LOCH_END_DECLS
 

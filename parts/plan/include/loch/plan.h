@@ -69,6 +69,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_plan_problem_load(const char *path, loch
 
 /** Destroys a problem of loch_plan_problem_load. NULL does nothing. */
 LOCH_API void loch_plan_problem_destroy(loch_plan_problem *problem);
+LOCH_DEFINE_CLEAR(plan_problem, loch_plan_problem_destroy(object))
 
 /** @} */
 /** @name Plans */
@@ -127,6 +128,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_plan_create(const loch_plan_problem *pro
 
 /** Destroys a plan. NULL does nothing. */
 LOCH_API void loch_plan_destroy(loch_plan *plan);
+LOCH_DEFINE_CLEAR(plan, loch_plan_destroy(object))
 
 /** Figures of a plan. */
 typedef struct loch_plan_info {

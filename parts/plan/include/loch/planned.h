@@ -80,6 +80,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_planned_create(loch_allocator *pool, con
 /** Ends the caller's use of a planned pool. Live blocks stay valid and are freed through its allocator. NULL does
  *  nothing. */
 LOCH_API void loch_planned_destroy(loch_planned *planned);
+LOCH_DEFINE_CLEAR(planned, loch_planned_destroy(object))
 
 /** Returns the allocator of a planned pool. Borrowed; retain it to use it beyond loch_planned_destroy. It follows all
  *  rules of allocators (allocator.h). In its statistics, failures count attempts, and reserved bytes are those of the

@@ -52,6 +52,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_safetensors_open(const char *path, const
 /** Closes a file. Tensors that were acquired stay valid and hold the mapping. No other thread may use `file` during
  *  the call or after it. NULL does nothing. */
 LOCH_API void loch_safetensors_close(loch_safetensors *file);
+LOCH_DEFINE_CLEAR(safetensors, loch_safetensors_close(object))
 
 /** @} */
 /** @name Contents */

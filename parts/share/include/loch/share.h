@@ -72,6 +72,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_parcel_create(loch_buffer *buffer, const
 /** Ends the offer: the token cannot be imported any more. Processes that have imported the buffer keep it; its memory
  *  is released after the last of them let go. NULL does nothing. */
 LOCH_API void loch_parcel_destroy(loch_parcel *parcel);
+LOCH_DEFINE_CLEAR(parcel, loch_parcel_destroy(object))
 
 /** The most bytes that a token has. */
 #define LOCH_PARCEL_TOKEN_MAX 255

@@ -54,6 +54,7 @@ static void annex_unreserve(lochi_pool *pool, pool_annex *annex)
     void *start = (void *)annex->node.key;
     const loch_error saved = lochi_error_save();
     lochi_ranges_let(start, NULL);
+    lochi_span_remove(&annex->span);
     lochi_pool_free_annex_cells(pool, annex);
     lochi_pool_go_outside(pool);
     if (loch_virtual_unreserve(start) != LOCH_OK)
@@ -131,6 +132,7 @@ loch_status lochi_pool_open_annex(lochi_pool *pool, size_t bytes, size_t alignme
     annex->tenant = pool->annexes.tenant;
     pool->annexes.held_bytes += bytes;
     lochi_ranges_let(start, &annex->tenant);
+    lochi_span_add(&annex->span, annex->node.key, bytes, pool->allocator);
     *out = annex;
     return LOCH_OK;
 }
@@ -174,6 +176,7 @@ void lochi_pool_close_annexes(lochi_pool *pool)
     for (pool_annex *annex; (annex = pool->annexes.spare);) {
         pool->annexes.spare = annex->next;
         lochi_ranges_let((void *)annex->node.key, NULL);
+        lochi_span_remove(&annex->span);
         if (loch_virtual_unreserve((void *)annex->node.key) != LOCH_OK)
             LOCHI_LOG(ERROR, "a pool's addresses are lost: %s", loch_error_get()->sentence);
         lochi_pool_free_annex_cells(pool, annex);

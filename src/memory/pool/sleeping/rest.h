@@ -35,7 +35,7 @@ typedef struct pool_part {
 bool lochi_rest_next_part(const lochi_pool *pool, const pool_block *block, size_t bytes, pool_rest rest, uintptr_t *at,
                           pool_part *out);
 
-/* Tells whether a reservation begins at an address in a block. Calls of a driver do not reach from one into the next. */
+/* Tells whether a reservation begins at an address in a block. No copy reaches from one into the next. */
 static inline bool lochi_rest_begins_range(const lochi_pool *pool, const pool_block *block, uintptr_t at)
 {
     return at == pool->base || (block->is_annex && at == block->start);

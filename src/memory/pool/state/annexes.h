@@ -3,6 +3,7 @@
 #ifndef LOCHI_POOL_ANNEXES_H
 #define LOCHI_POOL_ANNEXES_H
 
+#include "base/regions.h"
 #include "base/tree.h"
 #include "device/ranges.h"
 
@@ -14,6 +15,7 @@ typedef struct pool_annex {
     struct lochi_pool *pool;
     _Atomic(struct pool_block *) block; /* NULL for none; release / acquire */
     struct pool_chunk **chunks;         /* of cells, made when memory is mapped; NULL before the first one */
+    lochi_span span;                    /* in the index of all allocators */
     struct pool_annex *next;            /* list of spare annexes, or of unused records */
 } pool_annex;
 

@@ -46,6 +46,7 @@
 
 #include "kit/hint.h"
 #include "base/lock.h"
+#include "base/regions.h"
 #include "base/sanitize.h"
 #include "base/thread.h"
 #include "base/tree.h"
@@ -156,6 +157,7 @@ typedef struct pool_handle {
     struct pool_nap *nap;            /* its sleep; NULL if it is awake */
     loch_allocator *source;          /* retained for a segment in `returned` */
     struct pool_handle *prev, *next; /* list of mapped, unmapped or sleeping handles */
+    lochi_span span;                 /* of a segment: its memory in the index of all allocators */
 } pool_handle;
 
 /* A block. Its record has two cache lines. Requests and frees of ordinary blocks touch only the first line of a record;
@@ -442,6 +444,7 @@ struct lochi_pool {
     pool_block *first;     /* of the reservation: the record stays with the lowest addresses */
     pool_block *growables; /* list */
     pool_annexes annexes;  /* reservations of growable blocks */
+    lochi_span in_index;   /* the reservation in the index of all allocators (base/regions.h) */
     bool has_shrunk;       /* some of them have more memory than they need */
     pool_stock records;
     lochi_tree recorded_uses; /* pool_recorded_uses, by address */

@@ -567,6 +567,7 @@ void lochi_pool_drop_all(lochi_pool *pool)
         if (status != LOCH_OK)
             LOCHI_LOG(ERROR, "%s are lost: %s", LOCHI_SIZE(handle->bytes), loch_error_get()->sentence);
         lochi_pool_unlink_handle(&pool->handles, handle);
+        lochi_span_remove(&handle->span);
         if (!pool->options.source || pool->range)
             lochi_free(handle);
         else

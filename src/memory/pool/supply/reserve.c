@@ -99,6 +99,7 @@ static loch_status reserve_try(lochi_pool *pool, size_t span, bool *is_too_much)
     pool->base = (uintptr_t)base;
     pool->span = span;
     lochi_ranges_let(base, &pool->tenant);
+    if (pool->allocator) lochi_span_add(&pool->in_index, pool->base, span, pool->allocator);
     return LOCH_OK;
 }
 
@@ -158,6 +159,7 @@ void lochi_pool_widen_table(lochi_pool *pool)
 void lochi_pool_close_addresses(lochi_pool *pool)
 {
     lochi_pool_close_cells(pool);
+    lochi_span_remove(&pool->in_index);
     lochi_free(pool->unmapped_ranges);
     if (!pool->policy.is_virtual) return;
     if (pool->span) lochi_ranges_let((void *)pool->base, NULL); /* a mapping that was lost may still be there */

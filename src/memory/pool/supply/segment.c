@@ -76,6 +76,7 @@ static void segment_enter(lochi_pool *pool, pool_handle *segment, pool_lane *lan
     segment->mappings = 1;
     lochi_pool_link_handle(&pool->handles, segment);
     lochi_pool_count_handle(pool, segment->raw_bytes);
+    if (pool->allocator) lochi_span_add(&segment->span, segment->at, segment->bytes, pool->allocator);
     pool_block *block = lochi_pool_take_record(pool);
     segment->first = block;
     block->start = segment->at;
@@ -144,6 +145,7 @@ loch_status lochi_pool_drop_segment(lochi_pool *pool, pool_handle *segment, pool
     }
     lochi_pool_unlist(block);
     lochi_pool_set_cells(pool, segment->at, segment->bytes, NULL);
+    lochi_span_remove(&segment->span);
     lochi_pool_unlink_handle(&pool->handles, segment);
     lochi_pool_uncount_handle(pool, segment->raw_bytes);
     if (pool->options.source)

@@ -341,6 +341,7 @@ static void what_the_host_does_is_refused(void **state)
     CHECK_FAILS(loch_copy_pitched(plain, other, &rows, &queued), BUSY);
     CHECK_FAILS(loch_copy_pitched(plain, plain + 4, &wide, &queued), BUSY); /* through a block of its own */
     CHECK_FAILS(loch_copy_with(plain, it.block, sizeof plain, &ended), BUSY);
+    CHECK_FAILS(loch_fill_with(it.block, 64, "a", 1, &ended), BUSY);
     CHECK_FAILS(loch_copy_pitched(plain, it.block, &rows, &ended), BUSY);
     CHECK_OK(loch_sim_capture_end(it.stream, &graph)); /* none of it made the capture void */
     for (int i = 0; i < 2; i++) {

@@ -145,7 +145,7 @@ static void every_state_of_a_block_is_told(void **state)
     assert_true(has(block(text, waiting, "waiting"), "\"bytes\": 4194304"));
     assert_true(has(block(text, cached, "cached"), "\"bytes\": 204800"));
     assert_true(has(block(text, pinned, "used"), "\"movable\": true, \"pinned\": true"));
-    assert_true(has(text, "\"state\": \"bare\""));
+    assert_true(has(text, "\"state\": \"unmapped\""));
     assert_true(has(text, "\"name\": \"snapshot\""));
     free(text);
     CHECK_OK(loch_buffer_unpin(movable, NULL));

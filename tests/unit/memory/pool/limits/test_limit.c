@@ -22,6 +22,47 @@ static void expect_usable(loch_allocator *pool, size_t bytes)
     pool_expect_whole(pool);
 }
 
+static void a_pool_takes_its_memory_at_creation_if_told_to(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"cpu", "sim:256MiB,granule=64KiB,backed", "sim:256MiB,virtual=off,backed"};
+    for (size_t d = 0; d < 3; d++) {
+        loch_device *device = sim_open(devices[d]);
+        loch_allocator *pool = NULL, *child = NULL, *none = TEST_UNTOUCHED;
+        CHECK_OK(loch_pool_create(device, "all", LOCH_OPTIONS(pool, .limit_bytes = 32 * MIB, .initial_bytes = 32 * MIB),
+                                  &pool));
+        loch_pool_info info = LOCH_SIZED(loch_pool_info);
+        CHECK_OK(loch_pool_get_info(pool, &info));
+        assert_int_equal(info.reserved_bytes, 32 * MIB);
+        assert_int_equal(info.used_bytes, 0);
+        assert_int_equal(loch_stats_of(pool).allocs + loch_stats_of(pool).peak_blocks, 0);
+        expect_usable(pool, 32 * MIB);
+        CHECK_FAILS(
+            loch_pool_create(device, NULL, LOCH_OPTIONS(pool, .limit_bytes = MIB, .initial_bytes = 32 * MIB), &none),
+            LIMIT);
+        assert_null(none);
+        CHECK_FAILS(
+            loch_pool_create(device, NULL, LOCH_OPTIONS(pool, .idle_bytes = MIB, .initial_bytes = 32 * MIB), &none),
+            INVALID);
+        if (d) { /* a limit that the device does not have is refused at creation */
+            const size_t most = 512 * MIB;
+            CHECK_FAILS(
+                loch_pool_create(device, NULL, LOCH_OPTIONS(pool, .limit_bytes = most, .initial_bytes = most), &none),
+                DEVICE_MEMORY);
+            assert_null(none);
+        }
+        loch_allocator_release(pool);
+        CHECK_OK(loch_pool_create(device, NULL, NULL, &pool));
+        const loch_pool_options own = LOCH_SIZED(loch_pool_options, .initial_bytes = 4 * MIB);
+        CHECK_OK(loch_pool_create_child(pool, NULL, LOCH_OPTIONS(child, .pool = &own), &child));
+        CHECK_OK(loch_pool_get_info(child, &info));
+        assert_true(info.reserved_bytes >= 4 * MIB);
+        loch_allocator_release(child);
+        loch_allocator_release(pool);
+        loch_device_release(device);
+    }
+}
+
 static void a_limit_is_exact_and_named_in_the_sentence(void **state)
 {
     (void)state;
@@ -397,6 +438,7 @@ static void a_limit_of_any_size_is_never_exceeded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        POOL_TEST(a_pool_takes_its_memory_at_creation_if_told_to),
         POOL_TEST(a_limit_is_exact_and_named_in_the_sentence),
         POOL_TEST(a_limit_below_a_granule_leaves_nothing),
         POOL_TEST(the_sentence_names_the_pool_whose_limit_it_is),
