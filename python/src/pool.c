@@ -647,7 +647,7 @@ static PyMemberDef pool_offsets[] = {
 static PyType_Slot pool_slots[] = {
     {Py_tp_doc, "Pool(device='cpu', *, name=None, limit=None, idle=None, kind='device', preset='standard', wipe=False, "
                 "handle_bytes=None, round_bytes=None, captures='watched', share='none', rdma=False, "
-                "headroom=None)\n--\n\n"
+                "headroom=None, initial=None)\n--\n\n"
                 "A pool of a device's memory. Sizes are bytes, or text such as '40GiB'."},
     {Py_tp_new, LOCHPY_SLOT(pool_make)},
     {Py_tp_dealloc, LOCHPY_SLOT(pool_dealloc)},
