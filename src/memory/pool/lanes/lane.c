@@ -186,14 +186,14 @@ loch_status lochi_pool_wait_on_device(lochi_pool *pool, pool_lane *lane, pool_la
     return LOCH_FAIL(BUSY, "no event was recorded after the work of the other stream");
 }
 
-/* Orders a lane after another lane. Once in a compaction is enough: work queued later uses no movable block, because
- * it would have to pin the block first. */
+/* Orders a lane after another lane. Once in a compaction is enough while the pool's lock is held: work that is queued
+ * later uses no movable block, because it would have to pin the block first. */
 loch_status lochi_pool_follow(lochi_pool *pool, pool_lane *lane, pool_lane *other)
 {
     lochi_lock_assert_held(&pool->lock);
-    if (other->followed == pool->moving.compactions) return LOCH_OK;
+    if (other->followed == pool->moving.orders) return LOCH_OK;
     LOCH_TRY_RETURN(lochi_pool_wait_on_device(pool, lane, other, other->epoch));
-    other->followed = pool->moving.compactions;
+    other->followed = pool->moving.orders;
     return LOCH_OK;
 }
 

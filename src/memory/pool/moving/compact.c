@@ -36,7 +36,7 @@
 static void compact_prepare(lochi_pool *pool, pool_lane *lane)
 {
     lochi_lock_assert_held(&pool->lock);
-    pool->moving.compactions++;
+    pool->moving.orders++;
     lochi_pool_flush_threads(pool);
     const loch_error saved = lochi_error_save();
     pool->moving.lanes_out_of_reach = 0;

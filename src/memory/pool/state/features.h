@@ -101,7 +101,7 @@ typedef struct pool_movement {
     unsigned forbidden;        /* loch_pool_forbid_moving calls not undone yet */
     loch_move_function *hook;
     void *hook_user;
-    uint64_t compactions;        /* number of the last compaction */
+    uint64_t orders;             /* begins anew with each compaction, and when the pool's lock was dropped */
     uint64_t moves, moved_bytes; /* blocks moved so far, and the bytes in them */
     uint32_t freezes;            /* number of the last freeze */
     atomic_size_t guarded;       /* number of protected blocks */

@@ -42,4 +42,5 @@ void lochi_pool_come_back(lochi_pool *pool)
     lochi_lock_take(&pool->lock);
     lochi_pool_assert_both(pool);
     pool->is_outside = false;
+    pool->moving.orders++; /* other threads may have queued work on movable blocks */
 }

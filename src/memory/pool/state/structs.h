@@ -287,7 +287,7 @@ struct pool_lane {
     loch_stream *stream;  /* retained */
     uint64_t capture;     /* capture that this memory belongs to; POOL_CAPTURE_SHARED: the pool's graphs; or 0 */
     bool is_closed;       /* its stream was destroyed: no driver call on it */
-    uint64_t followed;    /* last compaction whose lane waits for all work queued here */
+    uint64_t followed;    /* `orders` when the lane of a compaction was ordered after the work queued here */
     bool is_out_of_reach; /* as of the last compaction: its work is captured, so nothing can be ordered after it */
     bool is_spare;  /* of a released capture, beside the stream's own lane: for the next capture once it is empty */
     uint64_t epoch; /* present epoch */

@@ -6,6 +6,8 @@
 #include "faulty_driver.h"
 #include "sweep.h"
 #include "tensor_fixture.h"
+#include "worker.h"
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -473,6 +475,80 @@ static void a_freeze_that_fails_leaves_all_as_it_was(void **state)
     sweep(test_host_faults, SIM);
 }
 
+/* A freeze that is held up in the driver. */
+typedef struct held {
+    bed *bed;
+    char failure[400];
+} held;
+
+static void *held_freeze(void *user)
+{
+    held *w = user;
+    const loch_freeze_options options = {.size = sizeof options, .tag = w->bed->weights, .stream = w->bed->stream};
+    const loch_status status = loch_pool_freeze(w->bed->pool, &options, NULL);
+    if (status != LOCH_OK) snprintf(w->failure, sizeof w->failure, "%.300s", loch_error_get()->sentence);
+    return NULL;
+}
+
+/* A freeze first compacts, which orders its stream after that of the moved blocks, and then gets memory for the zone.
+ * Work that another thread queues during that driver call comes before the moves into the zone, too. */
+static void work_queued_while_the_zone_is_made_comes_first(void **state)
+{
+    (void)state;
+    enum { WEIGHTS = 16, PART = 256 << 10 };
+    bed b = bed_open(&(ground){SIM ",clock=stepped,lag=1000", 64 * MIB, 2 * MIB});
+    loch_stream *owner = sim_stream(b.device, LOCH_STREAM_INDEPENDENT);
+    const loch_request plain = {.size = sizeof plain, .bytes = PART, .stream = b.stream};
+    loch_request tagged = plain, movable = plain;
+    loch_buffer *weights[WEIGHTS], *strayed;
+    void *raw[WEIGHTS], *filler[7], *alone;
+    const loch_request whole = {.size = sizeof whole, .bytes = 12 * MIB, .stream = b.stream};
+    CHECK_OK(loch_allocator_alloc(b.pool, &whole, &alone)); /* six handles */
+    CHECK_OK(loch_free(b.pool, alone));
+    CHECK_OK(loch_stream_sync(b.stream));
+    tagged.stream = movable.stream = owner;
+    tagged.tag = b.weights;
+    tagged.flags = movable.flags = LOCH_ALLOC_MOVABLE;
+    for (size_t i = 0; i < WEIGHTS; i++) { /* four handles of both */
+        CHECK_OK(loch_buffer_create(b.pool, PART, &tagged, &weights[i]));
+        CHECK_OK(loch_allocator_alloc(b.pool, &plain, &raw[i]));
+    }
+    for (size_t i = 0; i < 7; i++)
+        CHECK_OK(loch_allocator_alloc(b.pool, &plain, &filler[i]));
+    CHECK_OK(loch_buffer_create(b.pool, PART, &movable, &strayed)); /* the last of the fifth */
+    CHECK_OK(loch_allocator_alloc(b.pool, &plain, &alone));         /* in the sixth, with room beside it */
+    for (size_t i = 0; i < 7; i++)
+        CHECK_OK(loch_free(b.pool, filler[i]));
+    held w = {.bed = &b};
+    pthread_t thread;
+    void *address;
+    uint32_t seen = 0;
+    test_faulty_hold(TEST_HELD_CREATE);
+    assert_int_equal(pthread_create(&thread, NULL, held_freeze, &w), 0);
+    assert_true(test_faulty_await_held());
+    CHECK_OK(loch_buffer_pin(weights[WEIGHTS - 1], owner, &address));
+    for (uint32_t word = 1; word <= 100; word++) /* longer than the moves of the other stream */
+        CHECK_OK(loch_fill_on(address, PART, &word, sizeof word, owner));
+    CHECK_OK(loch_buffer_unpin(weights[WEIGHTS - 1], owner));
+    test_faulty_let_go();
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    if (*w.failure) fail_msg("%s", w.failure);
+    CHECK_OK(loch_device_sync(b.device));
+    CHECK_OK(loch_buffer_pin(weights[WEIGHTS - 1], owner, &address));
+    CHECK_OK(loch_copy(&seen, address, sizeof seen));
+    assert_int_equal(seen, 100);
+    CHECK_OK(loch_buffer_unpin(weights[WEIGHTS - 1], owner));
+    CHECK_OK(loch_pool_unfreeze(b.pool, 0, NULL));
+    for (size_t i = 0; i < WEIGHTS; i++) {
+        loch_buffer_release(weights[i]);
+        CHECK_OK(loch_free(b.pool, raw[i]));
+    }
+    loch_buffer_release(strayed);
+    CHECK_OK(loch_free(b.pool, alone));
+    loch_stream_close(owner);
+    bed_close(&b);
+}
+
 int main(void)
 {
     if (test_heap_install() != LOCH_OK || test_faulty_register() != LOCH_OK) return 1;
@@ -485,6 +561,7 @@ int main(void)
         TENSOR_TEST(small_blocks_are_packed_and_counted),
         TENSOR_TEST(small_blocks_that_stay_count),
         TENSOR_TEST(packed_small_blocks_sleep),
+        TENSOR_TEST(work_queued_while_the_zone_is_made_comes_first),
         TENSOR_TEST(a_freeze_that_fails_leaves_all_as_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
