@@ -232,6 +232,7 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_stats(loch_allocator *allo
 static inline loch_stats loch_stats_of(loch_allocator *allocator)
 {
     loch_stats stats;
+    memset(&stats, 0, sizeof stats);
     stats.size = sizeof stats;
     if (loch_allocator_get_stats(allocator, &stats) != LOCH_OK) memset(&stats, 0, sizeof stats);
     return stats;
