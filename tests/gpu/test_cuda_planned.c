@@ -78,7 +78,7 @@ static void test_a_planned_step_on_a_gpu(void **state)
     step_run(&s, true);
     assert_int_equal(caller.cuStreamEndCapture(native, &graph), 0);
     assert_int_equal(caller.cuGraphInstantiateWithFlags(&executable, graph, 0), 0);
-    CHECK_OK(loch_stream_sync(s.stream)); /* the steps so far have read the input, which is written now */
+    CHECK_OK(loch_stream_sync(s.stream));       /* the steps so far have read the input, which is written now */
     for (uint64_t seed = 1; seed < 5; seed++) { /* launches and steps take turns on one stream */
         test_pattern_write(host, TEST_MIB, seed);
         CHECK_OK(loch_copy(s.input, host, TEST_MIB));
