@@ -17,8 +17,8 @@
 
 typedef struct lochi_region {
     struct lochi_region *next;
-    uintptr_t
-        owner;    /* address of the owner; plus 1 or 2 for the first or second region of a span; 0: not in the index */
+    /* Address of the owner, plus 1 or 2 for the first or second region of a span. 0: not in the index. */
+    uintptr_t owner;
     uint64_t key; /* address >> bits, and bits */
 } lochi_region;
 

@@ -55,11 +55,12 @@ std::vector<Tag *> tags;                           // in order of creation
 size_t regions_open;                               // regions of all threads; under tags_lock
 std::atomic<loch_allocator *> pinned[kDevicesMax]; // for saved contents; made under sleep_lock, kept for good
 
-// Regions of the thread, innermost last. nullptr stands for "outside of regions".
 struct Region {
-    Tag *tag;
+    Tag *tag;         // nullptr stands for "outside of regions"
     bool has_handles; // large blocks have a handle each
 };
+
+// Regions of the thread, innermost last.
 thread_local std::vector<Region> open_regions;
 
 constexpr size_t kWhole = size_t{1} << 20; // smaller blocks would waste most of a granule
