@@ -103,8 +103,9 @@ bool front_source_start(void)
 
 /* A pool that has no memory left tries everything before it refuses, which takes time. A process with a limit on its
  * addresses may live long after that, on the allocator beneath. So after a refusal of a request that is not large, the
- * pool is not asked for a number of such requests, and for twice as many after each further refusal. Both are relaxed:
- * a thread that misses a change asks once too often or too seldom. */
+ * pool is not asked for a number of such requests, and for twice as many after each further refusal. A block that is
+ * freed ends the pause: the pool has memory again. Both are relaxed: a thread that misses a change asks once too often
+ * or too seldom. */
 static atomic_uint source_pause;       /* requests for which the pool is not asked */
 static atomic_uint source_pauses_next; /* length of the next pause */
 
@@ -169,6 +170,8 @@ void front_source_free(void *address)
     const loch_status status = loch_free(source_pool(), address);
     (void)status; /* the page map had the block, so the pool has it */
     front_source_leave();
+    if (atomic_load_explicit(&source_pause, memory_order_relaxed))
+        atomic_store_explicit(&source_pause, 0, memory_order_relaxed);
 }
 
 size_t front_source_trim(size_t keep_bytes)

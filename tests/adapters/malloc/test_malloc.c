@@ -466,7 +466,8 @@ static void a_child_of_a_program_with_threads_allocates(void **state)
 
 /* --- limits --- */
 
-/* Runs in a child: allocates until nothing is left, and again after everything was freed. */
+/* Runs in a child: allocates until nothing is left, and again after everything was freed. Requests that go on after the
+ * first refusal do not make it last. */
 static int fill_memory(size_t block_bytes)
 {
     enum { MOST = 400000 };
@@ -478,6 +479,8 @@ static int fill_memory(size_t block_bytes)
         while (count < MOST && (blocks[count] = call_malloc(block_bytes)))
             memset(blocks[count++], 1, block_bytes < 4096 ? block_bytes : 4096);
         if (count == MOST || errno != ENOMEM) return 1;
+        for (unsigned i = 0; i < 600; i++)
+            if (call_malloc(block_bytes)) return 4;
         if (round == 0) first = count;
         if (count < first / 4 * 3) return 2;
         for (size_t i = 0; i < count; i++)
