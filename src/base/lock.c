@@ -105,11 +105,12 @@ bool lochi_lock_try(lochi_lock *lock)
     return true;
 }
 
+/* The unlock is the last access: the thread that gets the lock next may free it. */
 void lochi_lock_drop(lochi_lock *lock)
 {
+    lock_note_dropped(lock);
     atomic_store_explicit(&lock->owner, NULL, memory_order_relaxed);
     pthread_mutex_unlock(&lock->mutex);
-    lock_note_dropped(lock);
 }
 
 void lochi_lock_init_condition(pthread_cond_t *condition)
