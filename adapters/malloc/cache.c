@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "cache.h"
+#include "large.h"
 #include "shelf.h"
 #include <pthread.h>
 
@@ -30,12 +31,14 @@ void front_cache_empty(void)
         for (unsigned i = 0; i < 2; i++)
             if (lists[i]) front_shelf_give(class, lists[i]);
     }
+    front_large_empty();
 }
 
 static void cache_end(void *unused)
 {
     (void)unused;
     cache_own.state = CACHE_ENDED;
+    front_large_allow(false);
     for (unsigned class = 1; class <= FRONT_CLASS_COUNT; class ++)
         front_own[class].most = 0;
     front_cache_empty();
@@ -46,8 +49,7 @@ bool front_cache_start(void)
     return pthread_key_create(&cache_key, cache_end) == 0;
 }
 
-/* Begins the cache of the calling thread. Returns whether the thread has one. */
-static bool cache_begin(void)
+bool front_cache_begin(void)
 {
     if (cache_own.state == CACHE_NEW) {
         cache_own.state = CACHE_USED;
@@ -58,6 +60,7 @@ static bool cache_begin(void)
             front_own[class].most = of->batch;
             cache_own.asks[class] = (uint16_t)(ask ? ask : 1);
         }
+        front_large_allow(cache_own.state == CACHE_USED);
     }
     return cache_own.state == CACHE_USED;
 }
@@ -73,7 +76,7 @@ static void *cache_take_one(unsigned class)
 
 void *front_cache_refill(unsigned class)
 {
-    if (!cache_begin()) return cache_take_one(class);
+    if (!front_cache_begin()) return cache_take_one(class);
     front_bin *bin = &front_own[class];
     if (cache_own.spares[class]) {
         bin->head = cache_own.spares[class];
@@ -98,7 +101,7 @@ void *front_cache_refill(unsigned class)
 
 void front_cache_overflow(void *address, unsigned class)
 {
-    if (!cache_begin()) {
+    if (!front_cache_begin()) {
         *(void **)address = NULL;
         front_shelf_give(class, address);
         return;

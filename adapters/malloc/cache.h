@@ -24,6 +24,9 @@ extern _Thread_local front_bin front_own[FRONT_CLASS_END] __attribute__((tls_mod
 /* Makes the key whose destructor ends caches. Returns false if the process has no key left. Call it once. */
 bool front_cache_start(void);
 
+/* Begins the cache of the calling thread. Returns whether the thread has one: not after its end. */
+bool front_cache_begin(void);
+
 /* Allocates a block of a class after the list was found empty. Returns NULL if the pool has no memory. The caller
  * must not be inside Loch. */
 void *front_cache_refill(unsigned class);
@@ -31,7 +34,7 @@ void *front_cache_refill(unsigned class);
 /* Frees a block of a class after the list was found full. The caller must not be inside Loch. */
 void front_cache_overflow(void *address, unsigned class);
 
-/* Gives all blocks of the calling thread's cache back. */
+/* Gives all blocks of the calling thread's cache back, large ones too. */
 void front_cache_empty(void);
 
 /* Takes a block from the cache; NULL if it has none. */

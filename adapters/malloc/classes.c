@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "classes.h"
 
-#define CLASS_SLAB ((size_t)32 << 10) /* slabs of blocks of up to 1 KiB */
+#define CLASS_SLAB ((size_t)16 << 10) /* slabs of blocks of up to 1 KiB */
 #define CLASS_SLAB_BLOCKS 8           /* least blocks in a slab */
 #define CLASS_BATCH_BYTES ((size_t)16 << 10)
 #define CLASS_BATCH_MIN 2

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "front.h"
 #include "beneath.h"
+#include "decay.h"
+#include "large.h"
 #include "shelf.h"
 #include "source.h"
 #include <pthread.h>
@@ -21,6 +23,7 @@ static void front_end_fork_in_parent(void)
 
 static void front_end_fork_in_child(void)
 {
+    front_decay_end_fork();
     front_shelf_end_fork(true);
 }
 
@@ -31,76 +34,34 @@ void front_start(void)
 {
     front_classes_start();
     front_shelf_start();
+    front_decay_start();
     if (!front_cache_start()) return;
     (void)pthread_atfork(front_shelf_prepare_fork, front_end_fork_in_parent, front_end_fork_in_child);
     if (!front_source_start()) return;
     (void)pthread_atfork(front_source_enter, front_source_leave, front_source_leave);
 }
 
-/* --- large blocks --- */
-
-/* Rounds the size of a large block up to what a caller may use of it; 0 for a size that no block has. */
-static size_t front_large_bytes(size_t bytes)
-{
-    return bytes > PTRDIFF_MAX ? 0 : (bytes + FRONT_PAGE - 1) & ~(FRONT_PAGE - 1);
-}
-
-static void *front_alloc_large(size_t bytes, size_t alignment)
-{
-    const size_t whole = front_large_bytes(bytes);
-    void *address = whole ? front_source_alloc(whole, alignment) : NULL;
-    if (!address) return NULL;
-    front_slab *record = front_pages_enter(address, 1, FRONT_LARGE);
-    if (record) {
-        record->large_bytes = whole;
-        return address;
-    }
-    front_source_free(address); /* the map has no memory */
-    return NULL;
-}
-
-static void front_free_large(void *address)
-{
-    front_pages_remove(address, 1);
-    front_source_free(address);
-}
-
-/* Resizes a large block that stays large. Its page is left first: once the block has moved, another thread may get the
- * old address. */
-static void *front_realloc_large(void *address, size_t bytes)
-{
-    const size_t whole = front_large_bytes(bytes), before = front_pages_slab(address)->large_bytes;
-    if (!whole) return NULL;
-    front_pages_remove(address, 1);
-    void *moved = front_source_realloc(address, whole);
-    front_slab *record = front_pages_enter(moved ? moved : address, 1, FRONT_LARGE);
-    if (record) record->large_bytes = moved ? whole : before;
-    if (record || !moved) return moved;
-    void *copy = beneath_malloc(bytes); /* the map has no memory for the new place */
-    if (copy) memcpy(copy, moved, bytes < before ? bytes : before);
-    front_source_free(moved);
-    return copy;
-}
-
 /* --- alloc and free --- */
 
 void *front_alloc_slowly(size_t bytes)
 {
+    void *address = bytes > FRONT_SMALL_MAX ? front_large_take(bytes) : NULL;
+    if (address) return address;
     if (front_source_is_inside()) return beneath_malloc(bytes);
-    void *address =
-        bytes <= FRONT_SMALL_MAX ? front_cache_refill(front_class_of(bytes)) : front_alloc_large(bytes, FRONT_PAGE);
+    address =
+        bytes > FRONT_SMALL_MAX ? front_large_alloc(bytes, FRONT_PAGE) : front_cache_refill(front_class_of(bytes));
     return address ? address : beneath_malloc(bytes);
 }
 
-void front_free_slowly(void *address)
+void front_free_slowly(void *address, unsigned class)
 {
-    const unsigned class = front_pages_class(address);
+    if (class == FRONT_LARGE && front_large_keep(address)) return;
     if (class == FRONT_FOREIGN)
         beneath_free(address);
     else if (front_source_is_inside())
         front_source_postpone(address);
     else if (class == FRONT_LARGE)
-        front_free_large(address);
+        front_large_free(address);
     else
         front_cache_overflow(address, class);
 }
@@ -185,7 +146,7 @@ void *front_alloc_aligned(size_t alignment, size_t bytes)
         address = front_cache_take(class);
         if (!address) address = front_cache_refill(class);
     } else {
-        address = front_alloc_large(bytes > FRONT_SMALL_MAX ? bytes : FRONT_SMALL_MAX + 1,
+        address = front_large_alloc(bytes > FRONT_SMALL_MAX ? bytes : FRONT_SMALL_MAX + 1,
                                     alignment > FRONT_PAGE ? alignment : FRONT_PAGE);
     }
     return address ? address : beneath_memalign(alignment, bytes);
@@ -207,7 +168,7 @@ void *front_realloc(void *address, size_t bytes)
     const size_t usable = front_usable(address);
     if (bytes <= usable && bytes > usable / 2) return address;
     if (class == FRONT_LARGE && bytes > FRONT_SMALL_MAX && !front_source_is_inside()) {
-        void *moved = front_realloc_large(address, bytes);
+        void *moved = front_large_realloc(address, bytes);
         if (moved) return moved;
     }
     void *moved = front_alloc(bytes);

@@ -22,8 +22,8 @@ void front_start(void);
 /* Allocates `bytes` outside of the fast path. Returns NULL if no allocator has memory. */
 void *front_alloc_slowly(size_t bytes);
 
-/* Frees a block outside of the fast path. NULL does nothing. */
-void front_free_slowly(void *address);
+/* Frees a block of a class outside of the fast path. NULL does nothing. */
+void front_free_slowly(void *address, unsigned class);
 
 /* Allocates `bytes`, aligned to 16. Zero bytes give an address of their own. NULL: no memory. Any thread. */
 static inline void *front_alloc(size_t bytes)
@@ -38,7 +38,8 @@ static inline void *front_alloc(size_t bytes)
 /* Frees a block of any function here or of the allocator beneath. NULL does nothing. Any thread. */
 static inline void front_free(void *address)
 {
-    if (__builtin_expect(!front_cache_put(address, front_pages_class(address)), 0)) front_free_slowly(address);
+    const unsigned class = front_pages_class(address);
+    if (__builtin_expect(!front_cache_put(address, class), 0)) front_free_slowly(address, class);
 }
 
 /* Allocates `bytes` of zeros. */

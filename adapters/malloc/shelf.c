@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "shelf.h"
+#include "decay.h"
 #include "pages.h"
 #include "source.h"
 #include <pthread.h>
@@ -173,6 +174,7 @@ static void shelf_end_slabs(const front_class *of, front_slab *slab)
         char *base = slab->base;
         front_pages_remove(base, of->slab_bytes >> FRONT_PAGE_BITS);
         front_source_free(base);
+        front_decay_note(of->slab_bytes);
     }
 }
 

@@ -8,7 +8,7 @@
 #include <loch/host.h>
 #include <loch/pool.h>
 
-#define SOURCE_IDLE ((size_t)256 << 20)       /* free memory that the pool keeps */
+#define SOURCE_IDLE ((size_t)1 << 60)         /* no cap: free memory decays (decay.h) */
 #define SOURCE_PAUSED_MAX ((size_t)256 << 10) /* larger requests may fail although the pool has memory */
 #define SOURCE_PAUSE_MAX 4096
 

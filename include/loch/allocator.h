@@ -250,7 +250,8 @@ LOCH_API LOCH_MUST_USE loch_status loch_allocator_get_tag_stats(loch_allocator *
  *  loch_pool_get_info. Any thread. */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_reset_stats(loch_allocator *allocator);
 
-/** Gives cached memory back to the device until at most `keep_bytes` are cached.
+/** Gives cached memory back to the device until at most `keep_bytes` are cached. On the CPU the system then also gets
+ *  the pages of cached memory back that lies between live blocks: the pool keeps and counts it as before.
  *  @param released  number of bytes given back; may be NULL */
 LOCH_API LOCH_MUST_USE loch_status loch_allocator_trim(loch_allocator *allocator, size_t keep_bytes, size_t *released);
 

@@ -79,7 +79,8 @@ LOCH_BEGIN_DECLS
     X(enter)                                                                                                           \
     X(leave)                                                                                                           \
     X(copy_strided)                                                                                                    \
-    X(fill_strided)
+    X(fill_strided)                                                                                                    \
+    X(discard)
 
 /** Numbers of the driver calls: LOCH_CALL_map and so on. */
 typedef enum loch_driver_call {
@@ -306,6 +307,10 @@ typedef struct loch_driver {
     /** Optional: queues a fill of a layout with one element on `stream`. Answers and default are those of
      *  copy_strided. */
     loch_status (*fill_strided)(void *self, const loch_strided *work, void *stream);
+    /** Optional: gives the physical memory of mapped pages back to the system. They stay usable: their contents are
+     *  lost, or stay as they were, and a page takes memory again when it is written. Address and bytes are multiples
+     *  of the host's pages. Default: E_UNSUPPORTED. */
+    loch_status (*discard)(void *self, void *address, size_t bytes);
 } loch_driver;
 
 /** @} */

@@ -190,6 +190,12 @@ static loch_status no_protect(void *self, void *address, size_t bytes, loch_acce
     return driver_cannot("way of protecting memory");
 }
 
+static loch_status no_discard(void *self, void *address, size_t bytes)
+{
+    (void)self, (void)address, (void)bytes;
+    return driver_cannot("way of discarding pages");
+}
+
 size_t lochi_device_page_bytes(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
@@ -221,6 +227,18 @@ loch_status lochi_device_protect(loch_device *device, void *address, size_t byte
 {
     loch_status status;
     LOCHI_CALL(status, device, protect, (device->self, address, bytes, access));
+    return status;
+}
+
+bool lochi_device_discards(const loch_device *device)
+{
+    return device->driver->discard != no_discard;
+}
+
+loch_status lochi_device_discard(loch_device *device, void *address, size_t bytes)
+{
+    loch_status status;
+    LOCHI_CALL(status, device, discard, (device->self, address, bytes));
     return status;
 }
 
@@ -347,6 +365,7 @@ static void driver_fill(loch_driver *d, bool has_streams)
     DRIVER_FILL(stream_unwrap, no_stream_unwrap);
     DRIVER_FILL(copy_strided, no_strided);
     DRIVER_FILL(fill_strided, no_strided);
+    DRIVER_FILL(discard, no_discard);
     if (!has_streams) lochi_at_once_fill(d);
 }
 

@@ -36,6 +36,12 @@ bool lochi_device_protects(const loch_device *device);
 
 /* Protects whole host pages, or makes them writable again. Other data on the same pages is protected too. */
 loch_status lochi_device_protect(loch_device *device, void *address, size_t bytes, loch_access access);
+
+/* Returns whether the driver can discard pages. */
+bool lochi_device_discards(const loch_device *device);
+
+/* Gives the physical memory of whole host pages back to the system. The pages stay usable, their contents do not. */
+loch_status lochi_device_discard(loch_device *device, void *address, size_t bytes);
 size_t lochi_device_page_bytes(void);
 
 /* Returns whether the driver can make the device current in a thread (current.h). */

@@ -238,6 +238,12 @@ static loch_status forked_protect(void *self, void *address, size_t bytes, loch_
     return access == LOCH_READ_ONLY ? forked_refuse(self) : LOCH_OK;
 }
 
+static loch_status forked_discard(void *self, void *address, size_t bytes)
+{
+    (void)address, (void)bytes;
+    return forked_refuse(self);
+}
+
 const loch_driver lochi_forked_driver = {
     .size = sizeof lochi_forked_driver,
     .name = "forked",
@@ -296,4 +302,5 @@ const loch_driver lochi_forked_driver = {
     .stream_unwrap = forked_stream_unwrap,
     .copy_strided = forked_strided,
     .fill_strided = forked_strided,
+    .discard = forked_discard,
 };

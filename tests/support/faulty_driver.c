@@ -185,6 +185,13 @@ static loch_status faulty_fill_strided(void *self, const loch_strided *work, voi
     return f->driver->fill_strided(f->self, work, stream);
 }
 
+static loch_status faulty_discard(void *self, void *address, size_t bytes)
+{
+    const faulty_device *f = self;
+    if (faulty_strikes()) return faulty_fail(LOCH_E_DRIVER, "discard");
+    return f->driver->discard(f->self, address, bytes);
+}
+
 static loch_status faulty_protect(void *self, void *address, size_t bytes, loch_access access)
 {
     const faulty_device *f = self;
@@ -568,6 +575,7 @@ loch_status test_faulty_register(void)
         .copy_pitched = faulty_copy_pitched,
         .copy_strided = faulty_copy_strided,
         .fill_strided = faulty_fill_strided,
+        .discard = faulty_discard,
         .protect = faulty_protect,
         .enter = faulty_enter,
         .leave = faulty_leave,

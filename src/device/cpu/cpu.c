@@ -185,5 +185,6 @@ const loch_driver lochi_cpu_driver = {
     .fill = cpu_fill,
     .copy_pitched = cpu_copy_pitched,
     .protect = lochi_cpu_protect,
+    .discard = lochi_cpu_discard,
     .forked = cpu_forked,
 };

@@ -150,6 +150,12 @@ loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes)
     return lochi_cpu_fail(error, "decommitting", bytes);
 }
 
+loch_status lochi_cpu_discard(void *self, void *address, size_t bytes)
+{
+    (void)self;
+    return madvise(address, bytes, MADV_DONTNEED) == 0 ? LOCH_OK : lochi_cpu_fail(errno, "discarding pages", bytes);
+}
+
 loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, loch_access access)
 {
     (void)self;

@@ -25,6 +25,8 @@ loch_status lochi_cpu_reserve(void *self, size_t bytes, size_t alignment, void *
 loch_status lochi_cpu_unreserve(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_commit(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_decommit(void *self, void *address, size_t bytes);
+/* Drops the pages of committed memory, which stays accessible and reads as zeros then. Pages of a file stay. */
+loch_status lochi_cpu_discard(void *self, void *address, size_t bytes);
 loch_status lochi_cpu_protect(void *self, void *address, size_t bytes, loch_access access);
 
 #endif

@@ -65,6 +65,7 @@ static const lochi_sim_costs cost_h200 = {.curves = {
     [LOCH_CALL_protect]         = {1, {{0, 1000}}},
     [LOCH_CALL_copy_strided]    = {1, {{0, 2500}}},
     [LOCH_CALL_fill_strided]    = {1, {{0, 2500}}},
+    [LOCH_CALL_discard]         = {1, {{0, 1000}}},
 }};
 /* clang-format on */
 

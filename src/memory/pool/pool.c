@@ -217,7 +217,9 @@ static loch_status pool_trim(void *self, size_t keep_bytes, size_t *released)
 {
     lochi_pool *pool = self;
     lochi_pool_take_locks(pool);
-    *released = lochi_pool_trim(pool, lochi_pool_cap_keep(pool, keep_bytes));
+    const size_t keep = lochi_pool_cap_keep(pool, keep_bytes);
+    *released = lochi_pool_trim(pool, keep);
+    if (lochi_pool_free_bytes(pool) > keep) lochi_pool_discard(pool, lochi_pool_free_bytes(pool) - keep);
     if (pool->is_exact) lochi_pool_forget_peak(pool, keep_bytes);
     lochi_pool_look_at_idle(pool);
     lochi_pool_drop_locks(pool);

@@ -75,7 +75,7 @@ static void empty_slabs_return_to_the_pool(void **state)
     for (unsigned i = 0; i < COUNT; i++)
         blocks[i] = front_alloc(200);
     assert_true(used_bytes() >= before + COUNT * (size_t)200);
-    assert_true(front_shelf_read(front_class_of(200)).slabs >= COUNT * (size_t)208 / (32 << 10));
+    assert_true(front_shelf_read(front_class_of(200)).slabs >= COUNT * (size_t)208 / (16 << 10));
     for (unsigned i = 0; i < COUNT; i++)
         front_free(blocks[i * 7919u % COUNT]);
     front_trim(0);
@@ -136,6 +136,63 @@ static void large_blocks_are_blocks_of_the_pool(void **state)
     assert_int_equal(front_usable(block), 112);
     assert_int_equal(block[99], 3);
     front_free(block);
+    front_trim(0);
+    assert_true(used_bytes() <= before + (64 << 10));
+}
+
+static void a_large_block_comes_back_to_its_thread(void **state)
+{
+    (void)state;
+    void *block = front_alloc(100000), *other = front_alloc(100000);
+    front_free(block);
+    assert_ptr_not_equal(front_alloc_aligned(1 << 16, 100000), NULL);
+    void *larger = front_alloc(110000);
+    assert_ptr_not_equal(larger, block);
+    assert_ptr_equal(front_alloc(99999), block); /* the same pages */
+    front_free(block);
+    front_free(other);
+    assert_ptr_equal(front_alloc(100000), other);
+    assert_ptr_equal(front_alloc(100000), block);
+    front_free(block);
+    front_free(other);
+    front_free(larger);
+}
+
+static void a_thread_keeps_few_large_blocks(void **state)
+{
+    (void)state;
+    enum { COUNT = 200 };
+    void *blocks[COUNT];
+    front_trim(0);
+    const size_t before = used_bytes();
+    for (unsigned i = 0; i < COUNT; i++)
+        blocks[i] = front_alloc(33000 + i * (size_t)20011); /* up to 4 MiB: more sizes than lists */
+    for (unsigned i = 0; i < COUNT; i++)
+        front_free(blocks[i]);
+    assert_true(used_bytes() > before + (1 << 20));
+    assert_true(used_bytes() <= before + ((size_t)4 << 20) + (64 << 10));
+    blocks[0] = front_alloc((size_t)5 << 20);
+    front_free(blocks[0]); /* too large to be kept */
+    assert_true(used_bytes() <= before + ((size_t)4 << 20) + (64 << 10));
+    front_trim(0);
+    assert_true(used_bytes() <= before + (64 << 10));
+}
+
+static void *use_large_blocks(void *unused)
+{
+    (void)unused;
+    front_free(front_alloc(100000));
+    front_free(front_alloc((size_t)1 << 20));
+    return NULL;
+}
+
+static void large_blocks_of_a_thread_that_ends_go_back(void **state)
+{
+    (void)state;
+    const size_t before = used_bytes();
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, use_large_blocks, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(used_bytes() <= before + (64 << 10));
 }
 
@@ -346,6 +403,9 @@ int main(void)
         cmocka_unit_test(a_shelf_keeps_few_chains),
         cmocka_unit_test(a_slab_over_the_end_of_a_leaf_has_one_record),
         cmocka_unit_test(large_blocks_are_blocks_of_the_pool),
+        cmocka_unit_test(a_large_block_comes_back_to_its_thread),
+        cmocka_unit_test(a_thread_keeps_few_large_blocks),
+        cmocka_unit_test(large_blocks_of_a_thread_that_ends_go_back),
         cmocka_unit_test(zeroed_blocks_are_zero),
         cmocka_unit_test(zeroed_blocks_keep_their_pages),
         cmocka_unit_test(zeroed_blocks_touch_no_fresh_pages),

@@ -4,6 +4,7 @@
 #define LOCHI_POOL_TRIM_H
 
 #include "memory/pool/state/state.h"
+#include "memory/pool/trim/discard.h"
 #include "memory/pool/trim/idle.h"
 #include "memory/pool/trim/process.h"
 #include "memory/pool/trim/shrunk.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What a pool keeps: trimming, the cap on idle memory, limits set at run time, and the figures that say it. */
 #include "pool_fixture.h"
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MIB TEST_MIB
 
@@ -371,6 +373,59 @@ static void sizes_are_rounded_as_the_options_say(void **state)
     pool_end_sim(pool, device);
 }
 
+/* Returns how many pages of a block have memory. */
+static size_t count_pages(void *address, size_t bytes)
+{
+    unsigned char has_memory[1024];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), skipped = -(uintptr_t)address & (page - 1);
+    const size_t pages = (bytes - skipped) / page;
+    assert_true(pages <= sizeof has_memory);
+    assert_int_equal(mincore((char *)address + skipped, pages * page, has_memory), 0);
+    size_t count = 0;
+    for (size_t i = 0; i < pages; i++)
+        count += has_memory[i] & 1;
+    return count;
+}
+
+static void a_trim_gives_the_pages_between_live_blocks_back(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 64 };
+    const size_t bytes = 256 << 10;
+    loch_device *device = sim_open("cpu");
+    loch_allocator *pool = pool_make(device, NULL);
+    char *blocks[BLOCKS];
+    for (size_t i = 0; i < BLOCKS; i++)
+        memset(blocks[i] = pool_alloc(pool, bytes), (int)i + 1, bytes);
+    for (size_t i = 0; i < BLOCKS; i += 2)
+        CHECK_OK(loch_free(pool, blocks[i]));
+    assert_int_equal(pool_trim(pool, SIZE_MAX), 0); /* nothing but the thread's cache */
+    const loch_pool_info before = pool_info(pool);
+    for (size_t i = 0; i < BLOCKS; i += 2)
+        assert_true(count_pages(blocks[i], bytes) > 0);
+    assert_int_equal(pool_trim(pool, before.free_bytes - 4 * bytes), 0); /* as much as is asked for, and no more */
+    size_t left = 0;
+    for (size_t i = 0; i < BLOCKS; i += 2)
+        left += count_pages(blocks[i], bytes) > 0;
+    assert_in_range(left, BLOCKS / 2 - 6, BLOCKS / 2 - 3);
+    (void)pool_trim(pool, 0);
+    for (size_t i = 0; i < BLOCKS; i += 2)
+        assert_int_equal(count_pages(blocks[i], bytes), 0);
+    pool_expect_whole(pool);
+    const loch_pool_info after = pool_info(pool);
+    assert_int_equal(after.used_bytes, before.used_bytes);
+    assert_int_equal(after.reserved_bytes - after.free_bytes, before.reserved_bytes - before.free_bytes);
+    for (size_t i = 1; i < BLOCKS; i += 2) {
+        assert_int_equal(blocks[i][0], i + 1);
+        assert_int_equal(blocks[i][bytes - 1], i + 1);
+    }
+    for (size_t i = 0; i < BLOCKS; i += 2)
+        memset(blocks[i] = pool_alloc(pool, bytes), 7, bytes);
+    for (size_t i = 0; i < BLOCKS; i++)
+        CHECK_OK(loch_free(pool, blocks[i]));
+    pool_end(pool, device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +442,7 @@ int main(void)
         POOL_TEST(handles_shared_by_streams_go_back),
         POOL_TEST(whole_blocks_are_cut_only_when_memory_is_short),
         POOL_TEST(sizes_are_rounded_as_the_options_say),
+        POOL_TEST(a_trim_gives_the_pages_between_live_blocks_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
