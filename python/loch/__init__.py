@@ -26,7 +26,9 @@ from ._core import (
     Tensor,
     collect,
     devices,
+    empty,
     from_buffer,
+    full,
     get_option,
     load,
     options,
@@ -34,8 +36,9 @@ from ._core import (
     snapshot,
     tags,
     tensor,
+    zeros,
 )
-from ._create import arange, empty, from_dlpack, from_numpy, full, ones, save, zeros
+from ._create import arange, from_dlpack, from_numpy, ones, save
 from ._dtypes import (
     DType,
     bfloat16,

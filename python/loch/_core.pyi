@@ -358,20 +358,28 @@ def _set_dtypes(dtypes: tuple[DType, ...], /) -> None: ...
 def devices() -> list[str]: ...
 def empty(
     shape: SupportsIndex | Sequence[SupportsIndex],
-    dtype: Any = None,
-    *,
+    dtype: Any = "f32",
     device: _Device | None = None,
+    *,
     pool: Pool | None = None,
     stream: _Stream = None,
     tag: str | None = None,
-    zeroed: bool = False,
+) -> Tensor: ...
+def zeros(
+    shape: SupportsIndex | Sequence[SupportsIndex],
+    dtype: Any = "f32",
+    device: _Device | None = None,
+    *,
+    pool: Pool | None = None,
+    stream: _Stream = None,
+    tag: str | None = None,
 ) -> Tensor: ...
 def full(
     shape: SupportsIndex | Sequence[SupportsIndex],
     value: _Number,
     dtype: Any = None,
-    *,
     device: _Device | None = None,
+    *,
     pool: Pool | None = None,
     stream: _Stream = None,
     tag: str | None = None,

@@ -15,39 +15,11 @@ from ._core import Pool, Tensor
 Shape: TypeAlias = int | Sequence[int]
 
 
-def empty(
-    shape: Shape, dtype: Any = "f32", device: Any = None, *, pool: Pool | None = None, stream: Any = None, tag: str | None = None
-) -> Tensor:
-    """A tensor with undefined contents. `tag` is that of the thread (loch.tag) unless one is named."""
-    return _core.empty(shape, dtype, device=device, pool=pool, stream=stream, tag=tag)
-
-
-def zeros(
-    shape: Shape, dtype: Any = "f32", device: Any = None, *, pool: Pool | None = None, stream: Any = None, tag: str | None = None
-) -> Tensor:
-    """A tensor of zeros."""
-    return _core.empty(shape, dtype, device=device, pool=pool, stream=stream, tag=tag, zeroed=True)
-
-
 def ones(
     shape: Shape, dtype: Any = "f32", device: Any = None, *, pool: Pool | None = None, stream: Any = None, tag: str | None = None
 ) -> Tensor:
     """A tensor of ones."""
     return _core.full(shape, 1, dtype, device=device, pool=pool, stream=stream, tag=tag)
-
-
-def full(
-    shape: Shape,
-    value: Any,
-    dtype: Any = None,
-    device: Any = None,
-    *,
-    pool: Pool | None = None,
-    stream: Any = None,
-    tag: str | None = None,
-) -> Tensor:
-    """A tensor with all elements equal. The number chooses the type unless one is named, as for loch.tensor."""
-    return _core.full(shape, value, dtype, device=device, pool=pool, stream=stream, tag=tag)
 
 
 def arange(

@@ -413,6 +413,7 @@ PyObject *lochpy_tensor_of_buffer(PyObject *source, bool copies);
 
 /* New tensors (create.c). */
 PyObject *lochpy_empty(PyObject *module, PyObject *arguments, PyObject *keywords);
+PyObject *lochpy_zeros(PyObject *module, PyObject *arguments, PyObject *keywords);
 PyObject *lochpy_full(PyObject *module, PyObject *arguments, PyObject *keywords);
 PyObject *lochpy_tensor_of_numbers(PyObject *module, PyObject *arguments, PyObject *keywords);
 PyObject *lochpy_load(PyObject *module, PyObject *arguments, PyObject *keywords);

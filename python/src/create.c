@@ -5,14 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-PyObject *lochpy_empty(PyObject *module, PyObject *arguments, PyObject *keywords)
+/* Makes a tensor for a request of empty or zeros. */
+static PyObject *create_without_values(PyObject *arguments, PyObject *keywords, const char *format, uint32_t flags)
 {
-    (void)module;
-    static char *names[] = {"shape", "dtype", "device", "pool", "stream", "tag", "zeroed", NULL};
+    static char *names[] = {"shape", "dtype", "device", "pool", "stream", "tag", NULL};
     PyObject *sizes, *type = NULL, *device = NULL, *pool = NULL, *stream = NULL, *tag = NULL;
-    int is_zeroed = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|O$OOOOp:empty", names, &sizes, &type, &device, &pool,
-                                     &stream, &tag, &is_zeroed))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, format, names, &sizes, &type, &device, &pool, &stream, &tag))
         return NULL;
     lochpy_shape shape;
     loch_dtype dtype;
@@ -21,12 +19,24 @@ PyObject *lochpy_empty(PyObject *module, PyObject *arguments, PyObject *keywords
         lochpy_read_memory(device, pool, stream, tag, NULL, &memory) != 0)
         return NULL;
     if (dtype == LOCH_DTYPE_NONE) dtype = LOCH_F32;
-    if (is_zeroed) memory.options.flags |= LOCH_ALLOC_ZEROED;
+    memory.options.flags |= flags;
     loch_tensor *made = NULL;
     loch_status status;
     LOCHPY_WITHOUT_GIL(status = loch_tensor_create(dtype, shape.dimensions, shape.sizes, &memory.options, &made));
     lochpy_memory_done(&memory);
     return lochpy_made(status, made);
+}
+
+PyObject *lochpy_empty(PyObject *module, PyObject *arguments, PyObject *keywords)
+{
+    (void)module;
+    return create_without_values(arguments, keywords, "O|OO$OOO:empty", 0);
+}
+
+PyObject *lochpy_zeros(PyObject *module, PyObject *arguments, PyObject *keywords)
+{
+    (void)module;
+    return create_without_values(arguments, keywords, "O|OO$OOO:zeros", LOCH_ALLOC_ZEROED);
 }
 
 /* Returns the type that a number or an array has; LOCH_DTYPE_NONE for numbers of Python. */
@@ -45,7 +55,7 @@ PyObject *lochpy_full(PyObject *module, PyObject *arguments, PyObject *keywords)
     (void)module;
     static char *names[] = {"shape", "value", "dtype", "device", "pool", "stream", "tag", NULL};
     PyObject *sizes, *value, *type = NULL, *device = NULL, *pool = NULL, *stream = NULL, *tag = NULL;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|O$OOOO:full", names, &sizes, &value, &type, &device,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|OO$OOO:full", names, &sizes, &value, &type, &device,
                                      &pool, &stream, &tag))
         return NULL;
     lochpy_shape shape;

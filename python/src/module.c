@@ -85,11 +85,14 @@ static PyMethodDef module_methods[] = {
     LOCHPY_ONE("dtype_name", module_dtype_name, "dtype_name(dtype, /)\n--\n\nLoch's name of a type of elements."),
     LOCHPY_NONE("devices", lochpy_devices, "devices()\n--\n\nNames of the devices of this machine."),
     LOCHPY_KEYWORDS("empty", lochpy_empty,
-                    "empty(shape, dtype=None, *, device=None, pool=None, stream=None, tag=None, zeroed=False)\n--\n\nA "
-                    "tensor with undefined contents, or zeros."),
+                    "empty(shape, dtype='f32', device=None, *, pool=None, stream=None, tag=None)\n--\n\nA tensor with "
+                    "undefined contents. `tag` is that of the thread (loch.tag) unless one is named."),
+    LOCHPY_KEYWORDS("zeros", lochpy_zeros,
+                    "zeros(shape, dtype='f32', device=None, *, pool=None, stream=None, tag=None)\n--\n\nA tensor of "
+                    "zeros."),
     LOCHPY_KEYWORDS("full", lochpy_full,
-                    "full(shape, value, dtype=None, *, device=None, pool=None, stream=None, tag=None)\n--\n\nA tensor "
-                    "with all elements equal."),
+                    "full(shape, value, dtype=None, device=None, *, pool=None, stream=None, tag=None)\n--\n\nA tensor "
+                    "with all elements equal. The number chooses the type unless one is named, as for loch.tensor."),
     LOCHPY_KEYWORDS(
         "tensor", lochpy_tensor_of_numbers,
         "tensor(values, dtype=None, device=None, *, pool=None, stream=None, tag=None)\n--\n\nA tensor of "

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """New tensors, assignment and numbers, as NumPy's users expect them."""
 
+import inspect
 import operator
 
 import loch
@@ -11,6 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from test_numpy import TYPES
+
+
+def test_tensors_without_values_are_made_without_python_code():
+    for made in (loch.empty, loch.zeros, loch.full):
+        assert inspect.isbuiltin(made)
+    assert str(inspect.signature(loch.zeros)) == str(inspect.signature(loch.empty))
+    assert loch.empty(3, "i8", "cpu").dtype == loch.int8
+    assert loch.zeros((2,), None).dtype == loch.float32
+    with pytest.raises(TypeError):
+        loch.empty(3, "f32", "cpu", None)
 
 
 def test_new_tensors():
