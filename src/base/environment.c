@@ -17,7 +17,7 @@
 static const char *const environment_others[] = {
     "LOCH_LIBRARY",        "LOCH_TORCH_DEVICE", "LOCH_TORCH_LIMIT", "LOCH_TORCH_LIBRARY", "LOCH_REQUIRE_GPU",
     "LOCH_PYTHON",         "LOCH_DECODER",      "LOCH_CMOCKA_DIR",  "LOCH_CUDA_INCLUDE",  "LOCH_SANITIZE",
-    "LOCH_DLPACK_INCLUDE", "LOCH_COMM_MPI",     "LOCH_COMM_CHECK",   "LOCH_MALLOC_DECAY"};
+    "LOCH_DLPACK_INCLUDE", "LOCH_COMM_MPI",     "LOCH_COMM_CHECK",  "LOCH_MALLOC_DECAY"};
 #define ENVIRONMENT_OTHERS (sizeof environment_others / sizeof *environment_others)
 
 /* Returns the known name with number `at`; NULL past the last. */
