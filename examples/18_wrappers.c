@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Wrappers find mistakes: red zones detect writes beyond a block, injected faults show whether a program handles a
- * shortage, a log records all requests, and a wrapper of your own adds a rule. Wrappers stack in any order. */
+ * shortage, a log records all requests, an arena drops many blocks together, and a wrapper of your own adds a rule.
+ * Wrappers stack in any order. */
 #include <loch/loch.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,25 @@ static int tighten(loch_allocator *limit, const int *warnings)
     return refused == LOCH_E_LIMIT && *warnings == 1 && bytes == 3000;
 }
 
+/* Many blocks for a while: each costs a few nanoseconds, and all are dropped together. */
+static int drop_together(loch_allocator *base)
+{
+    LOCH_AUTO(allocator) arena = NULL;
+    void *block, *first = NULL;
+    int same = 0;
+    LOCH_CHECK(loch_arena_create(base, "request", LOCH_OPTIONS(arena, .piece_bytes = 64 << 10), &arena));
+    for (int request = 0; request < 3; request++) {
+        for (int i = 0; i < 1000; i++) {
+            LOCH_CHECK(loch_alloc(arena, 48, &block));
+            if (i == 0) same += block == first;
+            if (i == 0) first = block;
+        }
+        LOCH_CHECK(loch_arena_reset(arena, NULL));
+    }
+    printf("arena: %d requests began where the one before did\n", same);
+    return same == 2;
+}
+
 int main(void)
 {
     char path[] = "/tmp/loch-example-XXXXXX", line[256];
@@ -127,6 +147,7 @@ int main(void)
     right += overrun(redzone);
     right += survive(fault);
     right += tighten(limit, &warnings);
+    right += drop_together(base);
     void *block, *huge;
     LOCH_CHECK(loch_alloc(logging, 1000, &block));
     right += loch_alloc(logging, 5000, &huge) == LOCH_E_LIMIT;
@@ -139,5 +160,5 @@ int main(void)
     if (log) fclose(log);
     printf("the log has %d lines\n", lines);
     unlink(path);
-    return right == 5 && lines == 4 ? 0 : 1; /* a header, two allocations of which one failed, and a free */
+    return right == 6 && lines == 4 ? 0 : 1; /* a header, two allocations of which one failed, and a free */
 }

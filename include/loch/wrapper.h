@@ -175,6 +175,39 @@ LOCH_API LOCH_MUST_USE loch_status loch_fault_set(loch_allocator *allocator, con
 LOCH_API LOCH_MUST_USE loch_status loch_locked_create(loch_allocator *wrapped, const char *name, loch_allocator **out);
 
 /** @} */
+/** @name Arena */
+/** @{ */
+
+/** Options of loch_arena_create. Zero means default. */
+typedef struct loch_arena_options {
+    size_t size;         /**< sizeof(loch_arena_options) */
+    size_t piece_bytes;  /**< length of the first piece in bytes; 0 for 1 MiB. Later ones are up to 64 MiB long */
+    size_t limit_bytes;  /**< most bytes in pieces; 0 for no limit */
+    loch_stream *stream; /**< the stream of all blocks; NULL for the default stream */
+    loch_tag tag;        /**< tag of the pieces in the statistics of the wrapped allocator */
+} loch_arena_options;
+
+/** Creates an arena: blocks are cut one after the other from pieces of the wrapped allocator, and loch_arena_reset
+ *  drops all of them at once. A block costs a few nanoseconds and no memory besides its own. One thread at a time may
+ *  use an arena; loch_locked_create makes one for several.
+ *
+ *  A free gives no memory back: it only counts its block out, and finds addresses outside of the arena (E_FOREIGN).
+ *  Blocks are on the arena's stream, also those of requests without a stream or for the default stream. A request for
+ *  another one makes that stream wait for the arena's, and records its use. Sizes, tags and ids of blocks are not
+ *  known: loch_allocator_find and loch_allocator_walk give E_UNSUPPORTED. A recording has the pieces, and the blocks
+ *  of the time in which it runs. Like every allocator, an arena lives until its last reference and its last block are
+ *  gone: reset it before the release to drop blocks that are not freed.
+ *  @param out  the caller's reference; give it back with loch_allocator_release. NULL on failure. */
+LOCH_API LOCH_MUST_USE loch_status loch_arena_create(loch_allocator *wrapped, const char *name,
+                                                     const loch_arena_options *options, loch_allocator **out);
+
+/** Drops all blocks of an arena. The next blocks may have their memory; they are ordered after all work that is queued
+ *  on the arena's stream, on the streams of loch_allocator_record_use, and on `stream`, if one is named. Waits for
+ *  nothing. The first resets may give pieces back to the wrapped allocator; a program that repeats itself keeps one.
+ *  Buffers and tensors on such blocks must have ended. E_INVALID: not an arena. Other failures change nothing. */
+LOCH_API LOCH_MUST_USE loch_status loch_arena_reset(loch_allocator *allocator, loch_stream *stream);
+
+/** @} */
 /** @name Your own wrapper */
 /** @{ */
 

@@ -176,6 +176,17 @@ loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later)
     return status;
 }
 
+loch_status lochi_copy_order_remembered(loch_stream *earlier, loch_stream *later)
+{
+    if (earlier == later) return LOCH_OK;
+    uint32_t mark;
+    if (!lochi_stream_enter(earlier, &mark))
+        return LOCH_FAIL(INVALID, "stream %llu was destroyed", (unsigned long long)earlier->id);
+    const loch_status status = lochi_copy_order(earlier, later);
+    lochi_stream_leave(mark);
+    return status;
+}
+
 /* Copies between two devices of one driver: the target's driver does it, on a stream of the target. A stream of the
  * source is ordered around the copy. */
 static loch_status copy_between_peers(const lochi_copy_job *job)

@@ -50,6 +50,9 @@ bool lochi_copy_is_of_peers(const lochi_copy_job *job);
 
 /* Makes `later` wait for the work queued on `earlier`. */
 loch_status lochi_copy_order(loch_stream *earlier, loch_stream *later);
+/* Makes `later`, which the caller keeps open, wait for the work queued on a remembered stream. E_INVALID: `earlier` was
+ * destroyed. */
+loch_status lochi_copy_order_remembered(loch_stream *earlier, loch_stream *later);
 
 /* Reason for refusing host work on a stream that is being captured. */
 #define LOCHI_COPY_ON_HOST "the host copies and fills its own memory once, and a graph runs any number of times"

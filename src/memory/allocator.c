@@ -14,6 +14,7 @@
 #include "kit/text.h"
 #include "device/device.h"
 #include "memory/account.h"
+#include "memory/bump.h"
 #include "memory/failure.h"
 #include "memory/latency.h"
 #include "memory/life.h"
@@ -309,6 +310,27 @@ static __attribute__((noinline)) loch_status allocator_alloc_large(loch_allocato
     return allocator_continue(allocator, request, first, out);
 }
 
+/* Serves a request for bytes from the present piece of an arena, unless something listens: a recording, a measurement,
+ * a session that the thread is in. Returns false if the slow path has to serve it. */
+static inline bool allocator_take_arena(loch_allocator *allocator, size_t bytes, void **out)
+{
+    if (LOCHI_LIKELY(!allocator->arena) || lochi_session_top || lochi_recorder_of(allocator) ||
+        atomic_load_explicit(&allocator->latency, memory_order_relaxed) ||
+        !lochi_bump_take(allocator->arena, bytes, out))
+        return false;
+    const size_t live = atomic_load_explicit(&allocator->live, memory_order_relaxed);
+    atomic_store_explicit(&allocator->live, live + 1, memory_order_relaxed); /* one thread at a time uses an arena */
+    return true;
+}
+
+/* Tells whether the present piece of an arena may serve a request: only its bytes matter, and its tag does not. */
+static inline bool allocator_suits_arena(const loch_allocator *allocator, const loch_request *request, void **out)
+{
+    return request && out && request->size == sizeof *request && !request->flags && !request->stream &&
+           request->alignment <= allocator->arena->unit && !(request->alignment & (request->alignment - 1)) &&
+           !allocator_join_rare(0, request);
+}
+
 /* Allocates for a simple request to a recorded pool from the thread's caches. Passes on every other request, also one
  * without an allocator. The block is recorded before it is zeroed: if that fails, the free is recorded. */
 static __attribute__((noinline)) loch_status allocator_alloc_recorded(loch_allocator *allocator,
@@ -317,6 +339,9 @@ static __attribute__((noinline)) loch_status allocator_alloc_recorded(loch_alloc
     const uint32_t recorded = allocator && request && out ? lochi_recorder_of(allocator) : 0;
     lochi_pool *pool = recorded ? allocator->pool : NULL;
     bool is_peak = false;
+    if (allocator && allocator->arena && allocator_suits_arena(allocator, request, out) &&
+        allocator_take_arena(allocator, request->bytes, out))
+        return LOCH_OK;
     if (!pool || request->size != sizeof *request || !allocator_is_simple(request) || !request->bytes ||
         lochi_session_top)
         return allocator_alloc_slow(allocator, request, out);
@@ -352,6 +377,7 @@ loch_status loch_allocator_alloc(loch_allocator *allocator, const loch_request *
  * cache, and every other block as a request. */
 static __attribute__((noinline)) loch_status allocator_alloc_bytes(loch_allocator *allocator, size_t bytes, void **out)
 {
+    if (LOCHI_UNLIKELY(allocator && out && allocator_take_arena(allocator, bytes, out))) return LOCH_OK;
     const uint32_t recorded = allocator && out && bytes - 1 < POOL_SMALL_MAX ? lochi_recorder_of(allocator) : 0;
     lochi_pool *pool = recorded ? allocator->pool : NULL;
     const pool_answer first = pool ? lochi_pool_alloc_here(pool, bytes, NULL, true, out) : POOL_ANSWER_EMPTY;

@@ -5,6 +5,7 @@
 
 #include "base/lock.h"
 #include "base/tree.h"
+#include "memory/bump.h"
 #include "memory/ledger/ledger.h"
 #include <loch/session.h>
 #include <stdatomic.h>
@@ -53,6 +54,7 @@ struct loch_allocator {
     loch_allocator *wrapped;
     loch_allocator *keeper;  /* allocator that keeps the statistics: this one, or the nearest wrapped one that does */
     struct lochi_pool *pool; /* the pool behind this allocator, or NULL */
+    lochi_bump *arena;       /* of an arena: its present piece; else NULL */
     /* `pool`, for the fast paths; NULL while the allocator is recorded: then these calls take the paths that record. */
     _Atomic(struct lochi_pool *) fast_pool;
     atomic_uint recorded; /* number in the recording plus one; 0: not recorded (recorder/recorder.h) */

@@ -250,29 +250,6 @@ static loch_status direct_free_now(direct *self, lochi_held *held, loch_stream *
     return status;
 }
 
-/* Records an event on a retained stream. E_INVALID: the stream was destroyed. */
-static loch_status direct_mark(loch_event *event, loch_stream *stream)
-{
-    uint32_t mark;
-    if (!lochi_stream_enter(stream, &mark))
-        return LOCH_FAIL(INVALID, "stream %llu was destroyed", (unsigned long long)stream->id);
-    const loch_status status = loch_event_record(event, stream);
-    lochi_stream_leave(mark);
-    return status;
-}
-
-/* Makes `stream` wait, on the device, for the work that is queued on `earlier`. */
-static loch_status direct_order(loch_stream *earlier, loch_stream *stream)
-{
-    if (earlier == stream) return LOCH_OK;
-    loch_event *event;
-    LOCH_TRY_RETURN(loch_event_create(earlier->device, LOCH_EVENT_PLAIN, &event));
-    loch_status status = direct_mark(event, earlier);
-    if (status == LOCH_OK) status = loch_stream_wait(stream, event);
-    loch_event_destroy(event);
-    return status;
-}
-
 /* Queues the poison of a deferred block after all its uses, without waiting. Returns false, and leaves the block as
  * it is, if its stream was destroyed or there is no host memory to order the streams. */
 static bool direct_poison_later(const direct *self, const lochi_held *held, loch_stream *given)
@@ -283,7 +260,7 @@ static bool direct_poison_later(const direct *self, const lochi_held *held, loch
     const loch_error saved = lochi_error_save();
     loch_status status = LOCH_OK;
     for (size_t i = 0; status == LOCH_OK && i < held->other_count; i++)
-        status = direct_order(held->others[i], stream);
+        status = lochi_copy_order_remembered(held->others[i], stream);
     if (status == LOCH_OK) status = lochi_red_zone_poison(stream, held, self->options.poison);
     lochi_error_restore(&saved);
     lochi_stream_leave(mark);

@@ -2,6 +2,7 @@
 // Wrappers, the direct allocator, the registry, profiles, recordings.
 #include "test.hpp"
 
+#include <loch/cpp/memory_resource.hpp>
 #include <loch/cpp/pool.hpp>
 #include <loch/cpp/profile.hpp>
 #include <loch/cpp/recorder.hpp>
@@ -11,6 +12,8 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <vector>
 
 // NOLINTBEGIN(bugprone-use-after-move,clang-analyzer-cplusplus.Move): what objects are after a move is what is tested
 static_assert(test::is_shared<loch::limit> && test::is_shared<loch::direct> && test::is_shared<loch::wrapper>);
@@ -99,6 +102,48 @@ TEST(faults_locks_and_your_own_wrapper)
         EXPECT(pool.stats().blocks == 4);
         EXPECT(loch::pool(wrapper).info().handles > 0); // looks through the wrappers
     });
+}
+
+TEST(an_arena_drops_its_blocks_together)
+{
+    test::on_devices([](const loch::device &device) {
+        const loch::pool pool(device);
+        {
+            loch::arena first(pool, "scratch");
+            loch_arena_options options{};
+            options.piece_bytes = 64 << 10;
+            loch::arena arena(pool, nullptr, options);
+            const void *block = nullptr;
+            for (int round = 0; round < 3; round++) {
+                const void *next = arena.alloc(100);
+                EXPECT(!round || next == block);
+                block = next;
+                arena.reset();
+            }
+            (void)arena.alloc(1000);
+            first = std::move(arena);
+            EXPECT(first.stats().blocks == 1);
+            EXPECT_THROWS(LOCH_E_INVALID, arena.reset());
+        }
+        EXPECT(pool.stats().blocks == 0);
+    });
+}
+
+TEST(containers_live_in_an_arena)
+{
+    const loch::device device("cpu");
+    const loch::pool pool(device);
+    loch::arena arena(pool);
+    {
+        loch::memory_resource resource(arena);
+        std::pmr::vector<std::pmr::string> words(&resource);
+        for (int i = 0; i < 1000; i++)
+            words.emplace_back("a string that is longer than the string itself");
+        EXPECT(words[999].get_allocator().resource() == &resource);
+        EXPECT(arena.stats().blocks == 1001);
+    }
+    EXPECT(arena.stats().blocks == 0 && arena.stats().allocs > 1001);
+    arena.reset();
 }
 
 TEST(a_direct_allocator_defers_frees)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** @file wrapper.hpp
- *  Allocators around allocators: limit, tracking, logging, red zones, faults, lock, your own; and the direct allocator.
- *  Each is a shared handle that is a loch::allocator too.
+ *  Allocators around allocators: limit, tracking, logging, red zones, faults, lock, arena, your own; and the direct
+ *  allocator. Each is a shared handle that is a loch::allocator too.
  */
 #include <loch/cpp/require.hpp>
 #if LOCH_CPP && !defined(LOCH_CPP_WRAPPER_HPP)
@@ -142,6 +142,42 @@ class locked : public allocator
     explicit locked(const allocator &wrapped, const text &name = nullptr)
     {
         check(loch_locked_create(wrapped.get(), name.get(), slot()));
+    }
+};
+
+/** An arena: blocks one behind the other, dropped together. One thread at a time. The handle resets the arena when it
+ *  ends, so that blocks that are not freed keep nothing alive; release buffers and tensors on it before. Can be
+ *  moved. */
+class arena : public allocator
+{
+  public:
+    /** Makes an empty handle. */
+    arena() noexcept = default;
+    /** Creates an arena on an allocator. */
+    explicit arena(const allocator &wrapped, const text &name = nullptr,
+                   const options<loch_arena_options> &how = nullptr)
+    {
+        check(loch_arena_create(wrapped.get(), name.get(), how.get(), slot()));
+    }
+    arena(arena &&) noexcept = default;
+    arena &operator=(arena &&other) noexcept
+    {
+        if (this == &other) return *this;
+        drop();
+        allocator::operator=(std::move(other));
+        return *this;
+    }
+    arena(const arena &) = delete;
+    arena &operator=(const arena &) = delete;
+    ~arena() { drop(); }
+    /** Drops all blocks. The next ones are ordered after all work on the arena's stream, on streams of recorded uses,
+     *  and on `after`, if one is named. */
+    void reset(stream_ref after = nullptr) const { check(loch_arena_reset(need(), after.get())); }
+
+  private:
+    void drop() noexcept
+    {
+        if (get()) detail::ignore(loch_arena_reset(get(), nullptr));
     }
 };
 
