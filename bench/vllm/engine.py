@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,11 @@ def read_count(text):
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return number
+
+
+def clean_up_when_ended():
+    """Turns SIGTERM into an exception, so that what this process started is ended too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def get_environment(memory, folder):

@@ -327,6 +327,7 @@ def main():
     if arguments.check:
         result.update(check(arguments))
     elif arguments.kill:
+        engine.clean_up_when_ended()
         engine.make_model(arguments.model, arguments.folder)
         result["kill"] = kill_in_wake()
     else:

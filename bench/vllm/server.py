@@ -160,6 +160,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.memory == "enable":
         parser.error("--memory is native or loch: the server's engine is a child process")
+    engine.clean_up_when_ended()
     environment = {**os.environ, **engine.get_environment(arguments.memory, arguments.folder), "VLLM_SERVER_DEV_MODE": "1"}
     model = engine.make_model(arguments.model, arguments.folder)
     log = pathlib.Path(arguments.folder) / "server.log"
