@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -194,7 +195,8 @@ def measure(arguments, model, sampler, result):
         ids, figures = answer(llm, prompts, arguments.tokens)
         before.append(ids)
         result["runs"].append(figures)
-    result["tokens_per_s"] = result["runs"][1]["tokens_per_s"]
+    result["timed"] = [answer(llm, prompts, arguments.tokens)[1]["tokens_per_s"] for _ in range(arguments.timed)]
+    result["tokens_per_s"] = statistics.median(result["timed"])
     result["differing_before"] = count_differences(*before)
     result["used_mib"]["running"] = sampler.get_mib()
     result["running"] = get_figures(arguments.memory)
@@ -309,6 +311,8 @@ def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     engine.add_options(parser)
     parser.add_argument("--cycles", type=engine.read_count, default=2, help="sleeps before the comparison (default %(default)s)")
+    parser.add_argument("--timed", type=engine.read_count, default=5,
+                        help="further turns before the sleep; tokens_per_s is their median (default %(default)s)")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--interrupt", choices=["sleep"])
     chosen.add_argument("--kill", choices=["wake"])
