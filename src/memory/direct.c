@@ -12,6 +12,7 @@
 #include "base/logging.h"
 #include "kit/sized.h"
 #include "kit/text.h"
+#include "device/copy.h"
 #include "device/device.h"
 #include "memory/allocator.h"
 #include "memory/block_table.h"
