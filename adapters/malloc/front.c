@@ -146,8 +146,9 @@ void *front_alloc_aligned(size_t alignment, size_t bytes)
         address = front_cache_take(class);
         if (!address) address = front_cache_refill(class);
     } else {
-        address = front_large_alloc(bytes > FRONT_SMALL_MAX ? bytes : FRONT_SMALL_MAX + 1,
-                                    alignment > FRONT_PAGE ? alignment : FRONT_PAGE);
+        const size_t large = bytes > FRONT_SMALL_MAX ? bytes : FRONT_SMALL_MAX + 1;
+        address = alignment > FRONT_PAGE ? NULL : front_large_take(large);
+        if (!address) address = front_large_alloc(large, alignment > FRONT_PAGE ? alignment : FRONT_PAGE);
     }
     return address ? address : beneath_memalign(alignment, bytes);
 }

@@ -150,6 +150,8 @@ static void a_large_block_comes_back_to_its_thread(void **state)
     assert_ptr_not_equal(larger, block);
     assert_ptr_equal(front_alloc(99999), block); /* the same pages */
     front_free(block);
+    assert_ptr_equal(front_alloc_aligned(64, 100000), block);
+    front_free(block);
     front_free(other);
     assert_ptr_equal(front_alloc(100000), other);
     assert_ptr_equal(front_alloc(100000), block);
