@@ -141,8 +141,12 @@ static loch_status arena_grow(arena *self, size_t bytes, size_t alignment)
     const size_t wanted = self->next_bytes < room ? self->next_bytes : room & ~(self->take.unit - 1);
     arena_piece *piece = lochi_alloc(sizeof *piece);
     if (!piece) return LOCH_FAIL(HOST_MEMORY, "no host memory for a piece of arena \"%s\"", self->allocator->name);
+    const loch_error before = lochi_error_save();
     loch_status status = wanted > bytes ? arena_get_piece(self, wanted, alignment, piece) : LOCH_E_DEVICE_MEMORY;
-    if (status != LOCH_OK && status != LOCH_E_HOST_MEMORY) status = arena_get_piece(self, bytes, alignment, piece);
+    if (status != LOCH_OK && status != LOCH_E_HOST_MEMORY) {
+        lochi_error_restore(&before); /* the longer piece was not asked for by the program */
+        status = arena_get_piece(self, bytes, alignment, piece);
+    }
     if (status != LOCH_OK) {
         lochi_free(piece);
         return status;

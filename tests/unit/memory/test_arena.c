@@ -122,7 +122,9 @@ static void a_piece_that_does_not_fit_is_as_long_as_its_block(void **state)
     const test_bed *bed = wrap_bed(state);
     loch_allocator *direct = wrap_direct_with(bed, (loch_direct_options){.limit_bytes = 40 * KIB});
     loch_allocator *arena = arena_on(direct, (loch_arena_options){.piece_bytes = 64 * KIB});
+    CHECK_FAILS(loch_free(arena, &arena), FOREIGN);
     wrap_alloc(arena, 30 * KIB);
+    assert_int_equal(loch_error_get()->status, LOCH_E_FOREIGN); /* the piece that was refused left no record */
     assert_int_equal(wrap_stats(arena).reserved_bytes, 30 * KIB);
     CHECK_FAILS(loch_alloc(arena, 30 * KIB, &(void *){NULL}), LIMIT);
     assert_int_equal(wrap_stats(arena).blocks, 1);
