@@ -202,9 +202,10 @@ LOCH_API LOCH_MUST_USE loch_status loch_arena_create(loch_allocator *wrapped, co
                                                      const loch_arena_options *options, loch_allocator **out);
 
 /** Drops all blocks of an arena. The next blocks may have their memory; they are ordered after all work that is queued
- *  on the arena's stream, on the streams of loch_allocator_record_use, and on `stream`, if one is named. Waits for
- *  nothing. The first resets may give pieces back to the wrapped allocator; a program that repeats itself keeps one.
- *  Buffers and tensors on such blocks must have ended. E_INVALID: not an arena. Other failures change nothing. */
+ *  on the arena's stream, on the streams of loch_allocator_record_use, and on `stream`, if one is named. The host waits
+ *  only if one of these was destroyed. The first resets may give pieces back to the wrapped allocator; a program that
+ *  repeats itself keeps one. Buffers and tensors on such blocks must have ended. E_INVALID: not an arena. Other
+ *  failures drop nothing. */
 LOCH_API LOCH_MUST_USE loch_status loch_arena_reset(loch_allocator *allocator, loch_stream *stream);
 
 /** @} */
